@@ -15,12 +15,12 @@ type fetcher interface {
 	FetchCopy(ctx context.Context, h objectstore.Hash) error
 }
 
-// ahead fetches the inputs of tasks that wait for their turn, while others run: a command's resources are not taken while
-// its inputs come over the network. It is an attempt only: the task that reads an object fetches what is missing then,
-// and reports what is wrong with it. The scheduler's goroutine owns it.
+// ahead fetches the inputs of tasks that wait for their turn, while others run: a command's resources are not taken
+// while its inputs come over the network. A failed fetch has no consequence: the task that reads the object fetches it
+// again, and reports what is wrong. The scheduler's goroutine owns it.
 type ahead struct {
 	fetcher
-	most    int // tasks whose inputs are fetched at a time, and whose are kept fetched
+	most    int // bounds the waiting tasks whose inputs are fetched
 	fetched map[int32]bool
 	room    chan struct{}
 	ctx     context.Context
@@ -28,11 +28,11 @@ type ahead struct {
 	work    sync.WaitGroup
 }
 
-// Bounds of what is fetched before it is needed.
+// Bounds of fetching ahead.
 const (
-	aheadOfEach = 2       // tasks that wait, for each that runs
-	aheadBytes  = 1 << 30 // of the file inputs of a task: larger ones might fill the cache
-	aheadFiles  = 1000    // of its directories
+	aheadOfEach = 2       // waiting tasks for each running one
+	aheadBytes  = 1 << 30 // bytes of a task's file inputs: larger ones might fill the cache
+	aheadFiles  = 1000    // files in a task's directories
 )
 
 // newAhead returns nil if there is nothing to fetch, or if other machines read the inputs.
@@ -70,7 +70,7 @@ func (a *ahead) begin(s *scheduler) {
 	}
 }
 
-// close ends what is under way.
+// close ends the fetches that are under way.
 func (a *ahead) close() {
 	if a != nil {
 		a.cancel()
@@ -78,7 +78,7 @@ func (a *ahead) close() {
 	}
 }
 
-// reads lists what a task reads whole, of inputs and outputs whose place is known without reading a directory.
+// reads lists the objects that a task reads whole and that are found without reading a directory.
 func (r *reader) reads(i int32) (list []tree.Entry) {
 	output := func(task, entry string) {
 		if e, err := r.output(task, ""); err == nil && entry == "" && !e.Hash.IsZero() {
@@ -113,7 +113,7 @@ func (r *reader) reads(i int32) (list []tree.Entry) {
 	return list
 }
 
-// fetch fetches files, and those of directories, as far as the bounds allow.
+// fetch fetches files and the files of directories, as far as the bounds allow.
 func (a *ahead) fetch(list []tree.Entry) {
 	bytes, files := int64(aheadBytes), aheadFiles
 	for len(list) > 0 && files > 0 && a.ctx.Err() == nil {
@@ -138,5 +138,5 @@ func (a *ahead) fetch(list []tree.Entry) {
 	}
 }
 
-// objects is the store that the copies are of.
+// objects is the remote store.
 func (a *ahead) objects() objectstore.Store { return a.fetcher.(objectstore.Store) }

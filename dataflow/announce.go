@@ -12,13 +12,13 @@ import (
 // Executor.Do calls the methods below, one call at a time. So nothing else touches the turn before it comes back. An event
 // of another machine comes late: it has the time when it happened; zero means now.
 
-// data is what all events of an attempt say.
+// data is the data that all events of an attempt have.
 func (t *turn) data() *events.Data {
 	return &events.Data{Key: t.key, Batch: t.batch.ID, Items: t.batch.Items, Attempt: t.number, Shared: t.shared}
 }
 
-// sharing is called before the task waits for a job of another run, and again once that was no answer: an execution of such a job is
-// given up, and another one follows.
+// sharing is called with true before the task waits for a job of another run, and with false if that job gave no
+// answer: its execution counts as given up, and another one follows.
 func (s *scheduler) sharing(t *turn, yes bool) {
 	if !yes && t.begun {
 		s.attemptLost(t, t.execution, executions.ReasonLost, "the job of another run has made no result", time.Time{}, time.Time{})
@@ -32,7 +32,7 @@ func (s *scheduler) started(t *turn, id string, at time.Time) {
 	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: t.view.g.Name(t.task), Execution: id, Worker: t.worker, Data: t.data()})
 }
 
-// claimed is called when a worker has taken the task. A worker that continues the begun execution is not announced
+// claimed is called when a worker has claimed the task. A worker that continues the begun execution is not announced
 // again.
 func (s *scheduler) claimed(t *turn, id, worker string, at time.Time) {
 	if t.worker = worker; t.begun && id == t.execution {
@@ -46,7 +46,7 @@ func (s *scheduler) claimed(t *turn, id, worker string, at time.Time) {
 	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: t.view.g.Name(t.task), Execution: id, Worker: worker, Data: t.data()})
 }
 
-// released is called when the task's worker has given it back before it began.
+// released is called when the worker has given the task back before its command began.
 func (s *scheduler) released(t *turn, id string, at time.Time) {
 	if id != t.execution || t.begun || !t.claimed {
 		return
@@ -95,8 +95,8 @@ func (s *scheduler) attemptLost(t *turn, id string, reason executions.Reason, me
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Time: at, Task: t.view.g.Name(t.task), Data: &events.Data{Attempt: t.number, DelayMs: delay.Milliseconds()}})
 }
 
-// catchUp announces what was not announced while the execution was made. A command that ends at once elsewhere may
-// have been seen neither claimed nor started, or after another one that was lost.
+// catchUp announces what was not announced while the execution was made. A command that ends at once elsewhere may be
+// seen only at its end, perhaps after another attempt was lost.
 func (s *scheduler) catchUp(t *turn, r *executions.Result) {
 	if r.Cached || r.ExecutionID == "" {
 		return
@@ -109,7 +109,7 @@ func (s *scheduler) catchUp(t *turn, r *executions.Result) {
 	}
 }
 
-// beginning is when an execution began, zero if that is not known.
+// beginning returns when an execution began; zero: not known.
 func beginning(r *executions.Result) time.Time {
 	if r.EndedAt.IsZero() {
 		return time.Time{}

@@ -14,11 +14,11 @@ import (
 type history struct {
 	uncounted int64          // attempts that do not count as retries: suspended, or lost
 	lost      int64          // attempts whose worker was lost
-	alone     bool           // a batch with it has failed: its command serves no other item any more
+	alone     bool           // a batch with it has failed: its command now serves it alone
 	policy    *record.Policy // of the next attempt; nil: the package's
 	step      string         // the step after the last approval; "" before one
-	cleared   string         // the key for which a person was asked, if that was needed; the task runs on no other
-	after     string         // an execution whose output is lost: neither it nor an earlier one is an answer
+	cleared   string         // the only key on which the task may run: a person was asked about it; "": no bound
+	after     string         // an execution whose output is lost: it and earlier ones are no answers
 }
 
 // policy returns the policy of the next attempt of a task.
@@ -30,18 +30,18 @@ func (s *scheduler) policy(i int32) *record.Policy {
 }
 
 // An attempt is one launch of a task. Where executions are made elsewhere, one launch may lead to several attempts:
-// each after the first replaces a lost one.
+// each attempt after the first replaces a lost attempt.
 type attempt struct {
 	number int64
-	ends   bool // the run, if its command ends without success
+	ends   bool // a failure of its command ends the run
 	mild   bool // the task's failure may be tolerated
 	policy *record.Policy
 	step   string
 	after  string
 	force  bool
-	waits  bool              // a person may have to be asked first
-	clear  string            // the key for which that is done
-	place  *executions.Place // in a batch; nil: in none
+	waits  bool              // a person may have to be asked before it runs
+	clear  string            // the key that a person was asked about
+	place  *executions.Place // in its batch; nil: no batch
 }
 
 // next counts and describes another attempt of a task.
@@ -88,7 +88,7 @@ func worthwhile(p *record.Policy, r *executions.Result) bool {
 	return name != "" && slices.Contains(p.RetryOn, name)
 }
 
-// maxMemory bounds a growing demand that has no bound of its own.
+// maxMemory bounds a growing demand for memory whose policy sets no bound.
 const maxMemory = 1 << 60
 
 // escalate raises the memory of the next attempt if the last one ran out of it, and returns the new amount; 0 if it
@@ -124,8 +124,8 @@ func backoff(p *record.Policy, attempts int64) time.Duration {
 	return min(d, max(time.Hour, p.Backoff))
 }
 
-// retryLater schedules another attempt of a task. last is how the previous one ended; memory is the raised demand of
-// the next, or 0.
+// retryLater schedules another attempt of a task. last is the end of the previous attempt; memory is the raised
+// demand of the next one, or 0.
 func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, memory int64) {
 	s.states[i].tried = &last
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{

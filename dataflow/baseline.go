@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// A Baseline is a completed run whose answers are proven to be what a lookup would find now (doc/design.md, "Proof").
+// A Baseline is a completed run. It is proven that a lookup now would find the same answers (doc/design.md, "Proof").
 // Unchanged tasks need no lookup.
 type Baseline struct {
 	RunID   string
@@ -16,8 +16,8 @@ type Baseline struct {
 	Inputs  record.Node // as the run read them
 	Outputs record.Node // as the run left them
 	Tasks   record.RunTasks
-	// Foreign says that it is a run of another workspace. No event then stands for many tasks as the log of that run has them: readers
-	// look for it in the workspace of the event.
+	// Foreign says that it is a run of another workspace. Then no event may refer to that run's log for many tasks,
+	// because readers look for the run in the event's own workspace.
 	Foreign bool
 }
 
@@ -31,8 +31,8 @@ type proof struct {
 	outputs []record.Leaf
 }
 
-// prove compares a baseline with a graph in one pass, without a store. A gate does not make dirty what it holds: its list
-// decides whether a task is one of the run, not what its answer is.
+// prove compares a baseline with a graph in one pass, without a store. A dirty gate does not make the tasks that it
+// holds dirty: its list decides whether a task is part of the run, not what its answer is.
 func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 	n := g.Len()
 	p := &proof{base: base, same: make([]bool, n), dirty: make([]bool, n), ids: make([]string, n), outputs: make([]record.Leaf, n)}
@@ -84,7 +84,7 @@ func sameManifest(a, b *record.Gather) bool {
 	return (a == nil) == (b == nil) && (a == nil || slices.Equal(a.Names, b.Names) && slices.Equal(a.Values, b.Values))
 }
 
-// answer is result in the form of an executor's.
+// answer is the baseline's answer for task i in the form in which an executor returns it.
 func (p *proof) answer(i int32) executions.Result {
 	r := p.result(i)
 	return executions.Result{State: record.Success, Cached: true, ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size}

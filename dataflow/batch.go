@@ -10,11 +10,11 @@ import (
 	"e3/internal/format/record"
 )
 
-// A group are the tasks that were launched together as a batch. It has one claim on the budget.
+// A group is the tasks that were launched together as a batch, with one claim on the budget.
 type group struct {
 	policy *record.Policy
 	out    int     // tasks that have not come back
-	alone  []int32 // tasks that are tried alone, once all have come back
+	alone  []int32 // tasks to try alone once all have come back
 }
 
 // batches tells whether any task runs in batches.
@@ -22,7 +22,7 @@ func batches(g *Graph) bool {
 	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return t.Policy.Batch > 1 })
 }
 
-// base is the name in the package file of a task: the same for all items of a matrix.
+// base is a task's name in the package file: the same for all items of a matrix.
 func base(g *Graph, i int32) string {
 	name, _, _ := strings.Cut(g.Name(i), "[")
 	return name
@@ -63,7 +63,7 @@ func (s *scheduler) joinBatch(i int32) []int32 {
 			members = append(members, j)
 		}
 	}
-	slices.Sort(members) // in declared order, which is that of the file that the command reads
+	slices.Sort(members) // in declared order, as in the file that the command reads
 	return members
 }
 
@@ -87,8 +87,8 @@ func (s *scheduler) launchAll(members []int32) {
 	}
 }
 
-// tryAlone schedules an attempt alone for an item whose batch has failed, which says nothing about the item. If the run is ending, it is as if the item
-// had had no turn.
+// tryAlone schedules an attempt without other items for an item whose batch has failed: the failure says nothing
+// about the item. If the run is ending, the item counts as never launched.
 func (s *scheduler) tryAlone(i int32, g *group) {
 	h := &s.states[i].history
 	h.uncounted, h.alone = h.uncounted+1, true
@@ -96,7 +96,7 @@ func (s *scheduler) tryAlone(i int32, g *group) {
 	g.alone = append(g.alone, i)
 }
 
-// pushAlone readies the items of a batch that are tried alone, once all of it have come back.
+// pushAlone readies the items that are tried alone, once all of their batch have come back.
 func (s *scheduler) pushAlone(g *group) {
 	if g.out > 0 || s.stopping {
 		return
@@ -114,10 +114,10 @@ func (s *scheduler) returned(t *turn) {
 	}
 }
 
-// Items of a batch are queued by task. The queue of all tasks has at most one of each: the first, which stands for the
-// others.
+// Items of a batch are queued by task. The queue of all tasks has at most one item of each task: the first, which
+// stands for the others.
 
-// represented puts the first item of each task that has none there into the queue of all tasks.
+// represented puts the first item of each task into the queue of all tasks, unless an item of the task is there.
 func (r *ready) represented() {
 	for name, items := range r.items {
 		if r.first[name] {
@@ -141,7 +141,7 @@ func (r *ready) pushItem(i int32) {
 	heap.Push(r.items[name], i)
 }
 
-// drop forgets the queue of a task that is empty.
+// drop forgets a task's queue if it is empty.
 func (r *ready) drop(name string) {
 	if r.items[name].Len() == 0 {
 		delete(r.items, name)

@@ -18,17 +18,17 @@ import (
 
 // Blocks records which tasks wait for a person, and reports decisions; *approval.Blocks implements it.
 type Blocks interface {
-	// Ask returns the block that stops a task, or lets it go on; a zero block if nothing does.
+	// Ask returns the block that stops the task or lets it go on; a zero block if there is none.
 	Ask(ctx context.Context, q approval.Question) (approval.Block, error)
 	// Watch yields the blocks of a run once they are decided, until ctx ends. With an error, the block cannot be
 	// read, and only its task is known.
 	Watch(ctx context.Context, ws, run string) iter.Seq2[approval.Block, error]
-	// Settle closes the blocks that wait for earlier runs, of tasks that this one has settled.
+	// Settle closes blocks that wait for earlier runs, if their tasks are settled in this run.
 	Settle(ctx context.Context, ws, run string, settled func(task string) bool) error
 }
 
-// suspensions is an Executor that knows whether the command of an execution has suspended itself for a workspace, in this
-// repository; *executions.Executor does.
+// suspensions is an Executor that knows whether an execution's command has suspended itself for a workspace in this
+// repository; *executions.Executor implements it.
 type suspensions interface {
 	SuspendedFor(ctx context.Context, key executions.Key, id, ws string) (bool, error)
 }
@@ -54,11 +54,11 @@ type asked struct {
 // madeBlock is the answer about a task.
 type madeBlock struct {
 	*turn
-	result executions.Result // of a task that has suspended itself
+	result executions.Result // if the task has suspended itself
 	asked
 }
 
-// decidedBlock is a block that was decided, or whose record cannot be read, so that it can never be.
+// decidedBlock is a block that was decided, or that never can be because its record cannot be read.
 type decidedBlock struct {
 	block approval.Block
 	err   error
@@ -68,7 +68,8 @@ func newDeferral() deferral {
 	return deferral{made: make(chan madeBlock), pending: map[string]int32{}, decided: make(chan decidedBlock)}
 }
 
-// isMade notes that a task is not being asked about any more, and returns the decisions that may have come before.
+// isMade notes that the question about a task is answered, and returns the decisions that may have come before the
+// answer.
 func (d *deferral) isMade() []decidedBlock {
 	early := d.early
 	if d.making--; d.making == 0 {
@@ -108,7 +109,7 @@ func (s *scheduler) ask(v *reader, i int32, key executions.Key, a *executions.An
 	return &asked{block, err}
 }
 
-// question is that of the run about a task on the content of a key.
+// question is the run's question about a task on the content of a key.
 func (r *reader) question(i int32, key string) approval.Question {
 	return approval.Question{Workspace: r.opts.Workspace, Run: r.opts.RunID, Task: r.g.Name(i), Key: key}
 }
@@ -116,7 +117,7 @@ func (r *reader) question(i int32, key string) approval.Question {
 // suspended takes back a task whose command has suspended itself.
 func (s *scheduler) suspended(t *turn, r *executions.Result) {
 	i := t.task
-	if r.Cached { // of another workspace, which waits for its own approval, or for a job of an earlier run of this one
+	if r.Cached { // made for another workspace with its own approval, or for a job of an earlier run
 		s.states[i].attempts--
 		s.lookAgain(i)
 		return
@@ -141,8 +142,8 @@ func (s *scheduler) suspended(t *turn, r *executions.Result) {
 
 var errNoApprover = errors.New("it waits for approval, which this run cannot ask for")
 
-// blockMade takes the answer about a task: it waits for a decision, or goes on with one. early are decisions that came
-// before.
+// blockMade takes the answer about a task: the task waits for a decision, or goes on with one. early are decisions
+// that came before the answer.
 func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 	d, i := &s.deferral, m.task
 	if m.err != nil {
@@ -215,7 +216,7 @@ func (s *scheduler) watchBlocks() {
 	})
 }
 
-// unwatchIfIdle ends the watch when no task is deferred.
+// unwatchIfIdle ends the watch if no task is deferred.
 func (d *deferral) unwatchIfIdle() {
 	if len(d.pending) == 0 && d.unwatch != nil {
 		d.unwatch()
@@ -261,7 +262,7 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 	s.push(i)
 }
 
-// pendingOf returns the block for which a task waits; "" if it waits for none.
+// pendingOf returns the id of the block for which a task waits; "" if there is none.
 func (s *scheduler) pendingOf(task string) string {
 	for id, i := range s.deferral.pending {
 		if s.g.Name(i) == task {
@@ -295,8 +296,8 @@ func (s *scheduler) dropBlocks() {
 	s.deferral.unwatchIfIdle()
 }
 
-// closeBlocks ends the wait for decisions, and closes what waited for earlier runs about other inputs of tasks that are
-// settled now. Blocks of tasks that wait stay. A process that has lost the run's lease must not write.
+// closeBlocks ends the wait for decisions, and closes the blocks of earlier runs, about other inputs, of tasks that
+// are settled now. Blocks of tasks that wait stay. A process that has lost the run's lease must not write.
 func (s *scheduler) closeBlocks() error {
 	s.dropBlocks()
 	s.deferral.watcher.Wait()

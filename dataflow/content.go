@@ -41,7 +41,7 @@ func marked(pkg *record.Package) map[string]bool {
 	return names
 }
 
-// content checks the objects of an input; of a directory, everything below it.
+// content checks that an input's object exists; for a directory also every object below it.
 func (r *reader) content(name string) error {
 	leaf, _ := r.opts.Inputs.Get(name)
 	h, err := objectstore.ParseHash(leaf.Hash)

@@ -1,5 +1,5 @@
-// Package dataflow runs the tasks of a package in the order of their wiring: each is answered from the cache or
-// executed, as soon as its inputs are known.
+// Package dataflow runs the tasks of a package in the order of their wiring: as soon as a task's inputs are known, it
+// is answered from the cache or executed.
 package dataflow
 
 import (

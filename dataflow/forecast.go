@@ -11,7 +11,7 @@ func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
 	f.Expected, f.Known = estimates(g, opts.Expected)
 	f.History = slices.Contains(f.Known, true)
 	for i := range tasks {
-		if !g.IsTask(int32(i)) { // it takes no time, and what it will become is not known
+		if !g.IsTask(int32(i)) { // it takes no time, and its future tasks are not known
 			f.Expected[i] = 0
 			continue
 		}
@@ -72,7 +72,7 @@ func critical(f *Forecast, g *Graph, tasks []TaskPlan) {
 type simulation struct {
 	g        *Graph
 	cost     func(int32) time.Duration
-	waiting  []int32 // -1: it has no part in the run
+	waiting  []int32 // -1: the task has no part in the run
 	twins    map[int32][]int32
 	ready    ready
 	budget   *budget

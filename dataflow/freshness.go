@@ -8,10 +8,10 @@ import (
 	"e3/objectstore"
 )
 
-// Freshness is how a task's dataset relates to what a run would put in its place.
+// Freshness compares a task's dataset with the result of a run now.
 type Freshness uint8
 
-// How fresh a dataset is.
+// The freshness of a dataset.
 const (
 	Absent  Freshness = iota // the task has no output yet
 	Stale                    // a run would look again: an input, the task or something upstream has changed
@@ -33,7 +33,8 @@ func (s Freshness) MarshalText() ([]byte, error) { return []byte(s.String()), ni
 
 // ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
-// cut-off. A gate is as fresh as what makes its list, and an item below one that is not current is stale, since it may be gone. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
+// cut-off. A gate is as fresh as the tasks that make its list. An item below a gate that is not current is stale,
+// since it may be gone. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
 func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Freshness, error) {
 	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
 	all := make([]Freshness, g.Len())
@@ -60,7 +61,8 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *
 	return all, nil
 }
 
-// known is how fresh the list of a gate is. A pending family has no tasks, and so no outputs that could be current.
+// known returns the freshness of a gate's list. A pending family has no tasks, and so no outputs that could be
+// current.
 func (r *reader) known(i int32, all []Freshness) Freshness {
 	if !r.g.IsGate(i) {
 		return Absent
@@ -73,8 +75,9 @@ func (r *reader) known(i int32, all []Freshness) Freshness {
 	return Current
 }
 
-// freshness compares the output of task i with the answer for its present inputs. If the task has failed on them, or cannot run as
-// another one has failed, its state is Failed or Skipped then: a reader that can leave it out is current without it.
+// freshness compares the output of task i with the answer for its present inputs. If the task has failed on these
+// inputs, or cannot run because another task has failed, its state is set to Failed or Skipped: a reader that can
+// leave it out is current without it.
 func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Freshness, error) {
 	for _, d := range r.g.Dependencies(i) {
 		switch {

@@ -10,8 +10,9 @@ import (
 	"e3/objectstore"
 )
 
-// Gathering with need (doc/design.md §8, "Tolerant gathering"): a fan-in that does with some of its members is decided when all of
-// them have ended. Members that have failed or were skipped are left out of its directory, and named in its manifest.
+// Gathering with need (doc/design.md §8, "Tolerant gathering"): a fan-in that needs only some of its members is
+// decided when all of them have ended. Members that have failed or were skipped are left out of its directory, and
+// named in its manifest.
 
 // isGone tells whether a task has ended without an output.
 func (r *reader) isGone(d int32) bool {
@@ -41,8 +42,8 @@ type listing struct {
 // listed is one entry of a manifest.
 type listed struct {
 	Label  string            `json:"label"`
-	File   string            `json:"file,omitempty"` // in the directory; a missing one has none
-	Task   string            `json:"task,omitempty"` // of a missing one
+	File   string            `json:"file,omitempty"` // in the directory; "" for a missing member
+	Task   string            `json:"task,omitempty"` // of a missing member
 	Values map[string]string `json:"values"`
 }
 
@@ -77,7 +78,7 @@ func (r *reader) manifest(into objectstore.Store, w *record.Wire) (objectstore.H
 	return h, int64(len(data)), err
 }
 
-// broken returns a task because of which another one cannot run, and does not tolerate it; -1: there is none.
+// broken returns a task whose failure task i does not tolerate, so that i cannot run; -1: there is none.
 func broken(r *reader, i int32) int32 {
 	for _, d := range r.g.Dependencies(i) {
 		if r.isGone(d) && !r.g.Tolerates(i, d) {
@@ -87,7 +88,7 @@ func broken(r *reader, i int32) int32 {
 	return -1
 }
 
-// tooFew returns a missing member of a fan-in of which too few have succeeded; -1: there is none.
+// tooFew returns a missing member of a fan-in with too few successful members; -1: there is none.
 func tooFew(r *reader, i int32) int32 {
 	for _, l := range r.g.Lacks(i, r.isGone) {
 		if !l.Enough() {
@@ -100,8 +101,8 @@ func tooFew(r *reader, i int32) int32 {
 // mostNamed is how many missing members an event names.
 const mostNamed = 20
 
-// gatherFacts is what the events of a task say of the fan-ins that lack members, or only of those that lack too many; nil if none
-// does.
+// gatherFacts describes, for a task's events, its fan-ins that lack members, or only those that lack too many; nil:
+// there are none.
 func gatherFacts(r *reader, i int32, tooFew bool) *events.Gathered {
 	lacks := slices.DeleteFunc(r.g.Lacks(i, r.isGone), func(l graph.Lack) bool { return tooFew && l.Enough() })
 	if len(lacks) == 0 {
@@ -120,7 +121,7 @@ func gatherFacts(r *reader, i int32, tooFew bool) *events.Gathered {
 	return f
 }
 
-// tolerate settles one dependency of a task that can do without it.
+// tolerate counts down one failed dependency of task d, which can do without it.
 func (s *scheduler) tolerate(d int32) {
 	t := &s.states[d]
 	if t.upstream--; t.upstream == 0 && !t.busy && !s.stopping {
@@ -128,8 +129,8 @@ func (s *scheduler) tolerate(d int32) {
 	}
 }
 
-// tolerable tells whether everything in the run that reads a task, directly or through tasks that cannot run without it, may do
-// without its output. A task that nothing reads is not.
+// tolerable tells whether all readers of a task in the run can do without its output. If a reader cannot run without
+// it, the readers of that reader count instead. A task that nothing reads is not tolerable.
 func (s *scheduler) tolerable(i int32) bool {
 	if !s.g.AnyTolerant() || s.opts.Strict {
 		return false
@@ -140,15 +141,16 @@ func (s *scheduler) tolerable(i int32) bool {
 	return s.mild.of(i) >= 0
 }
 
-// verdicts finds failures that are tolerated. settled asks for what became of the fan-ins, otherwise for what may.
+// verdicts finds the failures that the run tolerates. With settled it judges the fan-ins as they ended, otherwise as
+// they may still end.
 type verdicts struct {
 	s       *scheduler
 	settled bool
 	known   map[int32]int32
-	lacking map[int32]bool // by task that tolerates failures, whether too many have failed
+	lacking map[int32]bool // by tolerant task: too many members have failed
 }
 
-// of returns a task that does without the output of task i, if every reader does; else -1.
+// of returns a task that does without the output of task i, if every reader of i does without; else -1.
 func (v *verdicts) of(i int32) int32 {
 	if by, ok := v.known[i]; ok {
 		return by
@@ -167,7 +169,7 @@ func (v *verdicts) of(i int32) int32 {
 	return by
 }
 
-// reader is of for one reader.
+// reader is the same as of for one reader.
 func (v *verdicts) reader(i, d int32) int32 {
 	s := v.s
 	switch {
@@ -184,7 +186,7 @@ func (v *verdicts) reader(i, d int32) int32 {
 	return d
 }
 
-// tooFew is tooFew, found once for each task.
+// tooFew tells whether too many members have failed. It asks once for each task.
 func (v *verdicts) tooFew(d int32) bool {
 	lacks, known := v.lacking[d]
 	if !known {

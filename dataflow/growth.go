@@ -11,19 +11,19 @@ import (
 	"e3/objectstore"
 )
 
-// Growth makes the graph of a run grow: it knows what the package becomes with the lists of items that tasks make. One call
-// at a time is made.
+// Growth makes the graph of a run grow: it makes the package anew from the lists of items that tasks have made. It is
+// called once at a time.
 type Growth interface {
-	// Grow reads the lists of which all tasks have ended. It returns what the graph grows into, of which the nodes keep their
-	// indices ([graph.Graph.Grow]); nil if the lists are those that it was made with. failed says why lists that are known make
-	// no tasks, by the name of the pending family. It stops only what depends on that family.
+	// Grow reads the lists whose tasks have all ended. It returns the grown graph, in which nodes keep their indices
+	// ([graph.Graph.Grow]); nil if g was made with the same lists. failed says, by the name of the pending family,
+	// why a known list makes no tasks. Such a failure stops only what depends on that family.
 	Grow(ctx context.Context, g *Graph, made []MadeList) (grown *Graph, failed map[string]error, err error)
 }
 
-// MadeList is what the tasks of a list have left.
+// MadeList holds the outputs of the tasks that make a list.
 type MadeList struct {
-	Source  string   // of the gate
-	Outputs []Change // of the tasks that make the list, in the graph's order
+	Source  string   // the gate's
+	Outputs []Change // in the graph's order
 }
 
 // ReasonItems is the reason of the failure of a family whose list of items cannot be used.
@@ -33,11 +33,11 @@ const ReasonItems = "items"
 type growth struct {
 	Growth
 	s      *scheduler
-	ready  []int32 // gates of which the list can be read
+	ready  []int32 // gates whose lists can be read
 	busy   bool    // lists are being read
 	done   chan grownGraph
-	again  map[int32]bool   // gates that have opened, of which a task was made again with another output
-	failed map[string]error // what Grow has said so far
+	again  map[int32]bool   // opened gates whose list was made again with another output
+	failed map[string]error // as returned by Grow so far
 }
 
 // grownGraph is the result of reading lists.
@@ -46,7 +46,7 @@ type grownGraph struct {
 	g      *Graph // nil: as before
 	failed map[string]error
 	view   *reader
-	losses map[int32][]objectstore.Hash // of outputs that hold the lists, by task
+	losses map[int32][]objectstore.Hash // lost objects of outputs that hold lists, by task
 	err    error
 }
 
@@ -56,10 +56,10 @@ func newGrowth(s *scheduler, g Growth) *growth {
 
 func (w *growth) idle() bool { return !w.busy && len(w.ready) == 0 }
 
-// open makes the list of a gate due.
+// open marks the list of a gate as ready to be read.
 func (w *growth) open(i int32) { w.ready = append(w.ready, i) }
 
-// begin begins to read the lists that are due, all of them at once, so that the graph is made anew as seldom as possible.
+// begin begins to read all lists that are ready, at once, so that the graph is made anew as seldom as possible.
 func (w *growth) begin() {
 	s := w.s
 	if w.busy || s.stopping || len(w.ready) == 0 {
@@ -110,7 +110,7 @@ func madeList(r *reader, i int32) MadeList {
 	return made
 }
 
-// listLosses finds the lost outputs because of which lists could not be read.
+// listLosses finds the lost outputs that kept lists from being read.
 func listLosses(r *reader, m *grownGraph) {
 	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
 		return objectstore.Discard(ctx, r.objects, h)
@@ -136,7 +136,7 @@ func listLosses(r *reader, m *grownGraph) {
 	}
 }
 
-// taken takes back lists that were read.
+// taken takes the result of grow.
 func (w *growth) taken(m grownGraph) {
 	s := w.s
 	w.busy = false
@@ -172,8 +172,8 @@ func (w *growth) taken(m grownGraph) {
 	w.renew()
 }
 
-// doubt finds the tasks that may turn out to be none of the run: those below gates that are closed. A closed gate that the
-// baseline proves is opened, since its list is that of the baseline.
+// doubt finds the tasks below closed gates, which may turn out not to belong to the run. A closed gate that the
+// baseline proves is opened, since its list is the baseline's list.
 func (w *growth) doubt() {
 	s := w.s
 	gates := s.g.Gates()
@@ -197,7 +197,8 @@ func (w *growth) doubt() {
 	}
 }
 
-// certain counts what is below a gate that will not open, as it was in the last run, and below no other closed one.
+// certain counts the tasks below a gate that will not open, as they were in the last run, unless they are below
+// another closed gate.
 func (w *growth) certain(gate int32) {
 	s := w.s
 	w.doubt()
@@ -215,8 +216,7 @@ func (w *growth) certain(gate int32) {
 	}
 }
 
-// count makes a task one of the run's, unless it is. A pending family is one, since it is not known how many it would have
-// become.
+// count counts a task of the run once. A pending family counts as one task, since its number of tasks is not known.
 func (w *growth) count(i int32) {
 	s := w.s
 	if !s.states[i].counted {
@@ -225,7 +225,7 @@ func (w *growth) count(i int32) {
 	}
 }
 
-// unmade fails a family of which the lists are known and make no tasks. Tasks that do not depend on it go on.
+// unmade fails a family whose known lists make no tasks. Tasks that do not depend on it go on.
 func (w *growth) unmade(i int32) {
 	s := w.s
 	name := s.g.Name(i)
@@ -240,7 +240,7 @@ func (w *growth) unmade(i int32) {
 	s.failed(i, err.Error())
 }
 
-// heal has the tasks run again whose output is lost, of which a list was to be read.
+// heal runs the tasks again whose outputs hold the lists and are lost.
 func (w *growth) heal(m grownGraph) {
 	s := w.s
 	for d, lost := range m.losses {
@@ -266,7 +266,7 @@ func (w *growth) heal(m grownGraph) {
 	}
 }
 
-// become continues with the graph that this one has grown into. Nodes keep their indices.
+// become replaces the graph by the grown one. Nodes keep their indices.
 func (w *growth) become(g *Graph) {
 	s := w.s
 	more := g.Len() - s.g.Len()
@@ -284,7 +284,8 @@ func (w *growth) become(g *Graph) {
 	s.order()
 }
 
-// renew finds what the nodes wait for that were not ready before, after gates have opened.
+// renew counts anew, after gates have opened, what each waiting node waits for, and readies nodes that wait for
+// nothing.
 func (w *growth) renew() {
 	s := w.s
 	waits := func(i int32) bool {
@@ -301,7 +302,7 @@ func (w *growth) renew() {
 			}
 		}
 	}
-	for _, i := range s.g.Order() { // what is skipped counts down what tolerates it
+	for _, i := range s.g.Order() { // skipping a node counts down the nodes that tolerate it
 		if !waits(i) {
 			continue
 		}
@@ -325,7 +326,7 @@ func (w *growth) incomplete() bool {
 	return false
 }
 
-// unnamed tells whether the filter names nothing, now that the graph does not grow any more.
+// unnamed tells whether the graph has stopped growing and the filter names nothing in it.
 func (w *growth) unnamed() bool {
 	s := w.s
 	if s.opts.Filter == "" || w.Growth == nil || s.stopping {

@@ -12,14 +12,14 @@ import (
 	"e3/objectstore"
 )
 
-// heals is the state of tasks that run again because their output was lost, and of those that wait for them
+// heals is the state of the tasks that run again because their output was lost, and of the tasks that wait for them
 // (doc/design.md §8, "Losses"). The scheduler's goroutine owns it.
 type heals struct {
 	begun   bool                                // a task has been reopened
 	lost    map[int32]map[objectstore.Hash]bool // by task, the objects of its output that were lost in this run
 	earlier map[int32]TaskResult                // earlier results of reopened tasks
-	held    map[int32]bool                      // had their turn, and wait for a reopened task
-	again   map[int32]bool                      // could not read an input of which nothing was lost
+	held    map[int32]bool                      // tasks that had their turn, and wait for a reopened task
+	again   map[int32]bool                      // tasks that could not read an input although nothing was lost
 }
 
 func newHeals() heals {
@@ -28,8 +28,7 @@ func newHeals() heals {
 	}
 }
 
-// take has the producers of what a task could not read run again, and the task follows them. The attempt does not count as
-// a retry.
+// take runs the producers of lost inputs again, and then the task. The attempt does not count as a retry.
 func (e *starved) take(s *scheduler, t *turn) {
 	if e.err == nil {
 		s.catchUp(t, &e.result)
@@ -70,7 +69,7 @@ func (e *starved) take(s *scheduler, t *turn) {
 	s.push(i)
 }
 
-// lose runs a settled task again, of whose output another one has found objects lost.
+// lose runs a settled task again, because another task has found objects of its output lost.
 func (s *scheduler) lose(d, because int32, lost []objectstore.Hash) {
 	if s.heals.lost[d] == nil {
 		s.heals.lost[d] = map[objectstore.Hash]bool{}
@@ -162,7 +161,7 @@ func (s *scheduler) hold(i int32) {
 	}
 }
 
-// wake continues a task that was held, or that never had its turn.
+// wake lets a task go on that was held, or that never had its turn.
 func (s *scheduler) wake(i int32) {
 	held := s.heals.held[i]
 	delete(s.heals.held, i)
@@ -183,7 +182,7 @@ func (s *scheduler) wake(i int32) {
 	}
 }
 
-// Reasons for reopening a task of which nothing was lost.
+// Reasons for reopening a task although nothing of it was lost.
 const (
 	changedInput = "what it reads has changed"
 	remadeInput  = "what it reads is made again"
@@ -228,7 +227,7 @@ func (s *scheduler) outdated(t *turn) int32 {
 	return -1
 }
 
-// culprit returns the failed task because of which another one failed or was skipped.
+// culprit returns the failed task that made another one fail or be skipped.
 func (r *reader) culprit(i int32) int32 {
 	for r.results[i].State == Skipped {
 		d := broken(r, i)
@@ -240,12 +239,12 @@ func (r *reader) culprit(i int32) int32 {
 	return i
 }
 
-// skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt has
-// failed, as its last attempt did, and as that one's event says.
+// skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt counts
+// as failed, with the event of its last attempt.
 func (s *scheduler) skip(i, because int32) {
 	switch {
 	case s.states[i].uncertain:
-		return // until it is known whether it is a task of the run: renew
+		return // not until renew finds out whether it is a task of the run
 	case s.g.IsGate(i):
 		s.results[i].State = Skipped
 		s.growth.certain(i)

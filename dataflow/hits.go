@@ -9,8 +9,8 @@ import (
 )
 
 // Hits finds the executions that would answer a run on the given inputs, without running anything. visit is called
-// for each, by several goroutines at a time. A task that reads from one without an answer is skipped, because its key
-// is not known. Nothing is stored. lookups is as for Keys.
+// for each, by several goroutines at a time. A task that reads from a task without an answer is skipped, because its
+// key is not known. Nothing is stored. lookups is as for Keys.
 func Hits(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs record.Node, lookups int, visit func(i int32, key executions.Key, hit *executions.Hit) error) error {
 	return Keys(ctx, g, objects, inputs, lookups, func(i int32, key *executions.Key) (*Produced, error) {
 		if key == nil {

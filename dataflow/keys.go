@@ -15,8 +15,8 @@ import (
 // Keys finds the keys under which a package's tasks were looked up in a run on the given inputs, without running
 // anything. visit is called once for each task, after all that it reads, for several tasks at a time. key is nil if
 // it cannot be known: an input has no value, or the output of a producer is unknown or gone. visit returns the task's
-// output, nil if it is not known; fan-ins that can leave it out do. Nothing is stored. lookups is the number of concurrent visits; 0: the number of
-// processors.
+// output, nil if it is not known; a fan-in leaves it out then, if it can. Nothing is stored. lookups is the number of
+// concurrent visits; 0: the number of processors.
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, lookups int, visit func(i int32, key *executions.Key) (*Produced, error)) error {
 	r := newReader(ctx, g, objects, unstored{Store: objects}, &Options{Inputs: inputs})
 	known := make([]bool, g.Len())

@@ -10,9 +10,9 @@ import (
 	"e3/objectstore"
 )
 
-// looks are the lookups of a run with remote records. There a lookup takes as long as many at once, and needs none of
-// the resources of commands. So ready tasks are looked up first, the best before others. Tasks without an answer are
-// launched in the order of ready tasks. The scheduler's goroutine owns it.
+// looks are the lookups of a run with remote records. There many lookups at once take no longer than one, and they
+// need none of the resources of commands. So ready tasks are looked up before they are launched, in the order of
+// ready tasks. Tasks without an answer are launched in the same order. The scheduler's goroutine owns it.
 type looks struct {
 	Lookup
 	most     int
@@ -20,15 +20,15 @@ type looks struct {
 	underWay map[int32]int // by task, the number of the lookup
 	number   int
 	missed   map[int32]*looked
-	items    map[string]int // by task with batches, how many of its items are queued or under way
+	items    map[string]int // by task with batches: items that are queued or being looked up
 }
 
-// looked is what is known of a task for its lookup.
+// looked is what the lookup of a task needs and finds.
 type looked struct {
 	inputs []objectstore.Hash
 	size   int64              // of the file inputs
 	answer *executions.Answer // of a lookup without a hit; nil: there was no lookup
-	before int                // lookups with smaller numbers began before this task was known to have no answer
+	before int                // lookups from this number on began after this miss was known
 }
 
 func (l *looks) idle() bool { return l == nil || len(l.underWay) == 0 }
@@ -50,8 +50,8 @@ func (l *looks) forget(i int32) {
 	}
 }
 
-// better tells whether a task that precedes the best ready one is being looked up. Only lookups count that were under
-// way when the ready one was known to have no answer, so that no later lookup can delay it.
+// better tells whether a task that precedes the best ready one is being looked up. Only lookups that began before the
+// ready task's own lookup missed count, so that no later lookup can delay it.
 func (l *looks) better(r *ready) bool {
 	if l == nil || len(r.tasks) == 0 {
 		return false
@@ -75,7 +75,7 @@ func (s *scheduler) lookLater(i int32) {
 	s.countLooked(i, 1)
 }
 
-// countLooked counts the items of a task with batches that are being looked up, or wait for that.
+// countLooked counts the items of a task with batches that are being looked up, or wait for their lookup.
 func (s *scheduler) countLooked(i int32, by int) {
 	if s.g.Package.Tasks[i].Policy.Batch > 1 {
 		s.looks.items[base(s.g, i)] += by
@@ -110,8 +110,8 @@ func (s *scheduler) look() {
 	}
 }
 
-// lookUp looks up the answer of a task, and asks whether it may run if there is none. It runs beside the scheduler, like
-// work.
+// lookUp looks up the answer of a task. If there is none, it asks whether the task may run. It runs beside the
+// scheduler, like work.
 func (s *scheduler) lookUp(t *turn) ending {
 	v, i := t.view, t.task
 	l, err := v.know(i, t.after, t.force)

@@ -12,15 +12,15 @@ import (
 	"e3/objectstore/tree"
 )
 
-// losses is what a task could not read.
+// losses are the objects that a task could not read.
 type losses struct {
 	tasks  map[int32][]objectstore.Hash // lost objects by the upstream task that made them
 	inputs []error                      // lost inputs that cannot be restored
 	found  bool                         // something was lost
 }
 
-// A LostInputError says that a task must run and cannot: an input is missing or damaged, and no task makes it again.
-// Only this task fails, not the run: tasks that do not depend on it go on.
+// A LostInputError says that a task cannot run, although it has no answer: an input is missing or damaged, and no
+// task makes it. Only this task fails, not the run: tasks that do not depend on it go on.
 type LostInputError struct {
 	Workspace, Input string // Input is "" for the task's own object
 	Object           objectstore.Hash
@@ -50,9 +50,9 @@ func missesInput(res *executions.Result, err error) bool {
 	return res.Reason == executions.ReasonInput
 }
 
-// losses finds the lost inputs of a task. Every output that it reads is checked completely, including parts that it
-// does not read, so that one rerun of the producer restores all of it. Damaged objects are removed, and contents of
-// linked files are stored again.
+// losses finds the lost inputs of a task. Every output that the task reads is checked completely, including parts
+// that the task does not read, so that one rerun of the producer restores the whole output. Damaged objects are
+// removed, and contents of linked files are stored again.
 func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 	l := &losses{tasks: map[int32][]objectstore.Hash{}}
 	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
@@ -95,7 +95,7 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 		if !isGathered(&wires[j]) || len(l.tasks) > 0 {
 			continue
 		}
-		h, _, err := r.gathered(r.dirs, wires, j) // it is stored again before the task runs
+		h, _, err := r.gathered(r.dirs, wires, j) // e3 stores it again before the task runs
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (s *scheduler) lostAgain(t *turn, l *losses) error {
 	return nil
 }
 
-// lostWords names the lost objects.
+// lostText names the lost objects.
 func lostText(lost []objectstore.Hash) string {
 	const most = 3
 	names := make([]string, 0, most)

@@ -9,7 +9,7 @@ import (
 	"e3/objectstore/tree"
 )
 
-// inputPart is an input, or what lies at a path in its directory. Only what is read enters the key.
+// inputPart returns an input, or the entry at a path in its directory. Only what is read enters the key.
 func (r *reader) inputPart(name, path string) (tree.Entry, error) {
 	whole, err := r.input(name)
 	if err != nil || path == "" {
@@ -25,7 +25,7 @@ func (r *reader) inputPart(name, path string) (tree.Entry, error) {
 	return e, nil
 }
 
-// item is what one entry of a fan-in holds.
+// item returns the content of one entry of a fan-in.
 func (r *reader) item(it *record.FanItem) (tree.Entry, error) {
 	if it.Input != "" {
 		return r.inputPart(it.Input, it.Entry)
@@ -33,7 +33,7 @@ func (r *reader) item(it *record.FanItem) (tree.Entry, error) {
 	return r.output(it.Task, it.Entry)
 }
 
-// below finds what lies at a path in a directory.
+// below finds the entry at a path in a directory.
 func (r *reader) below(dir objectstore.Hash, path string) (e tree.Entry, ok bool, err error) {
 	e = tree.Entry{Kind: tree.KindDir, Hash: dir}
 	for name := range strings.SplitSeq(path, "/") {
@@ -51,8 +51,8 @@ func (r *reader) below(dir objectstore.Hash, path string) (e tree.Entry, ok bool
 	return e, true, nil
 }
 
-// partToFind is where to look for lost objects of what lies at a path in a directory: there, or in all of the directory if
-// the way is lost itself. Zero: nothing lies there.
+// partToFind says where to look for lost objects of the entry at a path in a directory: in that entry, or in the
+// whole directory if a folder on the way is lost. Zero: there is no such entry.
 func (r *reader) partToFind(dir objectstore.Hash, path string) (h objectstore.Hash, isDir bool, err error) {
 	e, ok, err := r.below(dir, path)
 	if lost, err := objectstore.IsLost(err); lost || err != nil {
@@ -87,7 +87,7 @@ func (r *reader) samePart(was, is record.Leaf, path string) bool {
 	return parts[0] == parts[1]
 }
 
-// inputParts yields what a task reads of inputs: names, and paths in their directories.
+// inputParts yields the inputs that a task reads, and the paths that it reads in their directories.
 func inputParts(wires []record.Wire, yield func(name, path string) bool) {
 	for i := range wires {
 		switch w := &wires[i]; w.Kind {

@@ -36,7 +36,7 @@ type PlanOptions struct {
 	Fresh map[string]bool
 	// Stored tells whether the start would store an object before any lookup. It may be nil.
 	Stored func(objectstore.Hash) bool
-	// Linked says that the package file is at hand, so that a lost task object would be stored anew.
+	// Linked says that the package file is on this machine, so that a lost task object would be stored anew.
 	Linked bool
 	// Failed says which pending families the known lists do not make: see Grown.
 	Failed map[string]error
@@ -51,9 +51,10 @@ type Lookup interface {
 }
 
 // Plan tells what Run would do with these options now: which tasks are answered, which are executed, and which wait
-// for the outputs of those. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
-// which of them runs is chance. Plan also checks the inputs of tasks that would run, and reads them if the store is
-// on this machine: a task whose output is lost runs too. An error means that the records cannot be read.
+// for outputs of executed tasks. Nothing is executed and nothing is stored. Tasks with equal keys in one graph answer
+// each other, and which of them runs is chance. Plan also checks the inputs of tasks that would run, and reads them
+// if the store is on this machine: a task whose output is lost runs too. An error means that the records cannot be
+// read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
 	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options), states: make([]taskState, g.Len())}
 	if opts.Gathered != nil {
@@ -184,7 +185,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	return p.reads(ctx, i)
 }
 
-// waiting settles a task whose inputs are not all known yet. A forced one runs whatever they will be.
+// waiting settles a task whose inputs are not all known yet. A forced task runs whatever its inputs will be.
 func (p *planner) waiting(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
 	var err error

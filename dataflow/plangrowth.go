@@ -10,8 +10,8 @@ import (
 	"e3/objectstore"
 )
 
-// Made finds the lists of items that are known before a run: those of gates whose tasks all have an answer now. Nothing is
-// executed and nothing is stored; only the tasks upstream of gates are looked up. lookups is as for Keys.
+// Made finds the lists of items that are known before a run: the lists of gates whose tasks all have an answer now.
+// Nothing is executed and nothing is stored; only the tasks upstream of gates are looked up. lookups is as for Keys.
 func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, inputs record.Node, lookups int) ([]MadeList, error) {
 	needed := make([]bool, g.Len())
 	var stack []int32
@@ -58,7 +58,7 @@ func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, in
 	return made, nil
 }
 
-// held marks what is below gates that the baseline does not prove.
+// held marks the tasks below gates that the baseline does not prove.
 func (p *planner) held() []bool {
 	held := make([]bool, p.g.Len())
 	var closed []int32
@@ -72,7 +72,7 @@ func (p *planner) held() []bool {
 	return held
 }
 
-// gate settles a gate, whose tasks are settled: its list is known if they all have answers.
+// gate settles a gate after the tasks that make its list: the list is known if all of them have answers.
 func (p *planner) gate(i int32) {
 	t := &p.tasks[i]
 	if t.Step = StepHit; len(t.Waits) > 0 {
@@ -89,7 +89,8 @@ func (p *planner) unknown(i int32) {
 	}
 }
 
-// planned leaves the tasks of the package alone, in its order: in a new graph they are the first nodes.
+// planned returns the plan of the package's tasks only, in the package's order: in a new graph they are the first
+// nodes.
 func (p *planner) planned() *Planned {
 	planned := &Planned{Tasks: p.tasks}
 	if p.g.Origin == p.g.Package {
@@ -114,7 +115,7 @@ func (p *planner) planned() *Planned {
 				}
 			}
 			if e.Tasks == 0 && e.Err == nil {
-				continue // the pending ones say it
+				continue // its pending family says it
 			}
 		}
 		planned.Growing = append(planned.Growing, e)

@@ -12,7 +12,7 @@ import (
 )
 
 // planLosses are the tasks of a plan with lost outputs, as found by checking the inputs of tasks that would run. The
-// plan is made again until no more are found.
+// plan is made again until a pass finds no more losses.
 type planLosses struct {
 	g     *Graph
 	looks sync.Map         // by object, a func() (bool, error) that tells whether it is lost
@@ -20,7 +20,7 @@ type planLosses struct {
 	below []bool           // the task, or one upstream of it, has a lost output
 
 	mu    sync.Mutex
-	found map[int32]string // in this pass
+	found map[int32]string // as after, found in this pass
 }
 
 func newPlanLosses(g *Graph) *planLosses {
@@ -98,7 +98,7 @@ func (p *planner) upstream(ctx context.Context, i int32) (lost bool, err error) 
 	return lost, nil
 }
 
-// misses tells whether any of the very parts that a task reads is lost, as far as they are known.
+// misses tells whether any part that a task reads is lost, as far as the parts are known.
 func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
 	inputs, err := p.lostInputs(ctx, i, p.look)
 	if err != nil || len(inputs) > 0 {
@@ -113,7 +113,7 @@ func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
 			items = w.Items
 		}
 		for k := range items {
-			if items[k].Input != "" { // one of the inputs above
+			if items[k].Input != "" { // it was checked above
 				continue
 			}
 			if lost, err := p.lostPart(ctx, items[k].Task, items[k].Entry); lost || err != nil {

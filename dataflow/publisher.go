@@ -9,7 +9,7 @@ import (
 // that updates take.
 const (
 	publishEvery = 500 * time.Millisecond
-	publishShare = 20 // one part in this many: 5 %
+	publishShare = 20 // one twentieth: 5 %
 )
 
 // A publisher makes results visible during the run. It batches them, because each update rewrites the workspace's

@@ -14,12 +14,12 @@ type reader struct {
 	g       *Graph
 	objects objectstore.Store
 	dirs    objectstore.Store // stores the directories of fan-ins, or computes their hashes
-	folders objectstore.Store // directories are read from it: objects, or in a plan also what a start would store
+	folders objectstore.Store // source of directories: objects, in a plan with what a start would store
 	opts    *Options
 	proof   *proof          // nil without a baseline
 	marked  map[string]bool // inputs whose content may be missing
 	trees   *sync.Map
-	present *sync.Map // by name of such an input, a func() error that checks it
+	present *sync.Map // by name of a marked input: a func() error that checks it
 
 	results []TaskResult
 }
@@ -30,7 +30,7 @@ func newReader(ctx context.Context, g *Graph, objects, dirs objectstore.Store, o
 	}
 }
 
-// view is a copy of the reader's present state.
+// view returns a copy of the reader in its present state.
 func (r *reader) view() *reader {
 	v := *r
 	return &v

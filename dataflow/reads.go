@@ -7,8 +7,9 @@ import (
 	"e3/objectstore"
 )
 
-// Reads returns the hash of everything that a task reads, in declared order: its part of the key. made returns the
-// outputs of its producers; the result is false if one is not known. The directory of a fan-in is put into objects.
+// Reads returns the hashes of everything that a task reads, in declared order: they are part of its key. made returns
+// the outputs of its producers; the result is false if one is not known. The directory of a fan-in is put into
+// objects.
 func Reads(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, i int32, made func(d int32) (Produced, bool)) ([]objectstore.Hash, bool, error) {
 	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
 	for _, d := range g.Dependencies(i) {

@@ -22,11 +22,11 @@ type ready struct {
 	tasks []int32
 	// overtaken counts for each task that waits for room how many others have passed it.
 	overtaken map[int32]int
-	// parked are the tasks, by kind, of which as many as allowed are out at workers. They are kept apart from tasks,
-	// because any number of them may precede a task of another kind.
+	// parked are the tasks, by kind, whose kind already has as many tasks out at workers as allowed. They are kept
+	// apart, because any number of them may precede a task of another kind.
 	parked  map[kind]*ready
 	items   map[string]*ready // of tasks that run in batches, by the task's name; see represented
-	first   map[string]bool   // of these, those of which an item is in tasks
+	first   map[string]bool   // names in items that have an item in tasks
 	batched func(int32) bool  // nil: no task runs in batches
 	ahead   *ahead            // fetches what the first tasks read; nil: they read it when they are launched
 }
@@ -55,7 +55,7 @@ func (r *ready) Pop() any {
 	return last
 }
 
-// ranked gives the queue another order, of a graph that has the nodes of the one before.
+// ranked orders the queue anew, for a graph that has all nodes of the former graph.
 func (r *ready) ranked(g *Graph, rank []time.Duration) {
 	r.g, r.rank = g, rank
 	heap.Init(r)
@@ -84,9 +84,9 @@ type fit int
 
 const (
 	fitsNow    fit = iota
-	noRoom         // cores or memory are taken: a task that passes it delays it
-	noResource     // a named resource is taken: a task that passes it does not delay it
-	noWorker       // as many of its kind are out as allowed
+	noRoom         // cores or memory are taken: passing this task delays it
+	noResource     // a named resource is taken: passing this task does not delay it
+	noWorker       // as many of its kind are out at workers as allowed
 )
 
 // kind decides which workers take a task: its queue, and the labels that it asks for.
@@ -94,8 +94,8 @@ type kind struct{ queue, labels string }
 
 func kindOf(p *record.Policy) kind { return kind{p.Queue, strings.Join(p.Labels, ",")} }
 
-// pop removes the best task that fits. Tasks that do not fit keep their place. When record.MostPassed others have
-// passed a task that waits for room, nothing passes it any more, so that a large task gets its turn.
+// pop removes the best task that fits. Tasks that do not fit keep their place. Once record.MostPassed tasks have
+// passed a task that waits for room, no further task passes it, so that a large task gets its turn.
 func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	var passed, kept []int32
 	r.represented()
@@ -148,7 +148,7 @@ func (r *ready) park(i int32) {
 }
 
 // estimates returns the expected duration of each task, and whether it comes from history. A task without history
-// counts as the average of those with one, or as a second if none has one.
+// gets the average of the tasks with history, or a second if there are none.
 func estimates(g *Graph, expected func(string) time.Duration) (own []time.Duration, known []bool) {
 	own, known = make([]time.Duration, g.Len()), make([]bool, g.Len())
 	var sum time.Duration
@@ -197,8 +197,8 @@ type budget struct {
 	named    map[string]float64
 	capacity map[string]float64
 
-	most        int          // how many tasks of a kind may be out at workers, the only limit there; 0: they run here
-	outstanding map[kind]int // how many are out
+	most        int          // tasks of a kind that may be out at workers, the only limit there; 0: they run here
+	outstanding map[kind]int // tasks that are out
 }
 
 type limits struct {
@@ -206,8 +206,8 @@ type limits struct {
 	memory int64 // 0: none
 }
 
-// newBudget sets the limits. A named resource without a stated capacity has that of the greatest single demand. So
-// such tasks run one at a time, and none is stuck.
+// newBudget sets the limits. A named resource without a stated capacity gets the greatest single demand as its
+// capacity. So such tasks run one at a time, and none is stuck.
 func newBudget(g *Graph, opts *Options) *budget {
 	b := &budget{
 		limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, outstanding: map[kind]int{},
@@ -217,7 +217,7 @@ func newBudget(g *Graph, opts *Options) *budget {
 	return b
 }
 
-// capacities finds how much there is of named resources.
+// capacities finds the capacities of named resources.
 func (b *budget) capacities(g *Graph, opts *Options) {
 	for i := range g.Package.Tasks {
 		for _, a := range g.Package.Tasks[i].Policy.Resources {
@@ -230,7 +230,7 @@ func (b *budget) capacities(g *Graph, opts *Options) {
 	}
 }
 
-// demand is what a task claims, at most what there is: a task that asks for more than the machine has runs alone.
+// demand is a task's claim, cut to the capacity: a task that asks for more than the machine has runs alone.
 func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 	cpu, memory = p.CPU, p.Memory
 	if cpu == 0 {

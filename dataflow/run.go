@@ -23,7 +23,7 @@ type State uint8
 const (
 	Pending   State = iota
 	Cached          // answered by an earlier execution
-	Succeeded       // executed here, or by another run that this one waited for
+	Succeeded       // executed here, or by another run on which this run waited
 	Failed          // its last attempt ended without success
 	Skipped         // something upstream failed
 	Abandoned       // the run ended before its turn
@@ -56,10 +56,10 @@ type Options struct {
 	Baseline  *Baseline   // nil: nothing is proven, everything is looked up
 
 	Concurrency int                // commands at a time, in cores; at least 1
-	Memory      int64              // bound in bytes for the sum of declared demands; 0: none
+	Memory      int64              // bound in bytes on the sum of declared demands; 0: none
 	Capacities  map[string]float64 // of named resources; default: the greatest single demand
 	Force       bool               // run what the filter names even if the answer is known
-	Filter      string             // only tasks that match this pattern and those upstream; "": all
+	Filter      string             // only tasks that match this pattern, and tasks upstream of them; "": all
 	FailFast    bool               // start nothing after the first failure
 	Strict      bool               // tasks that may fail fail the run as others do
 	// Lookups is how many tasks are looked up at a time, for remote records. Ready tasks are then looked up before
@@ -71,9 +71,9 @@ type Options struct {
 	Outstanding int
 	// Blocks records the tasks that wait for approval. nil: there is no record, and such a task fails.
 	Blocks Blocks
-	NoWait bool // end when all that is left waits for a person
+	NoWait bool // end when all remaining tasks wait for a person
 
-	Growth   Growth                          // of a graph that grows; else nil
+	Growth   Growth                          // nil if the graph does not grow
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event)              // called by several goroutines
 	Publish  Publish                         // nil: nothing is published before the end
@@ -91,12 +91,12 @@ type Outcome struct {
 	Summary    record.Summary
 	Proven     int  // number of tasks that the baseline answered without a lookup
 	TimedOut   bool // the first failure was a timeout
-	Waiting    int  // number of tasks that waited for a person when the run ended for no other reason (Options.NoWait)
+	Waiting    int  // number of tasks that wait for a person, if Options.NoWait alone ended the run
 }
 
 // Run brings every selected task to its end and returns the results. A task that fails is an outcome. An error means
-// that the stores are at fault and the run had to stop: the running commands have ended, and the outcome is that of a
-// failed run. A done ctx cancels the run: commands are stopped and recorded as cancelled.
+// that the stores are at fault and the run had to stop: the running commands have ended, and the outcome says that
+// the run failed. A done ctx cancels the run: commands are stopped and recorded as cancelled.
 func Run(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts Options) (*Outcome, error) {
 	s := newScheduler(ctx, g, objects, exec, &opts)
 	err := s.run()
@@ -109,7 +109,7 @@ func Run(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor
 	return o, err
 }
 
-// plain leaves the tasks of the package alone, in its order.
+// plain leaves only the package's tasks in the outcome, in the package's order.
 func (o *Outcome) plain() error {
 	g, err := graph.New(o.Graph.Origin)
 	if err != nil {
@@ -125,7 +125,7 @@ func (o *Outcome) plain() error {
 	return nil
 }
 
-// Executions returns the run record's map: every task that has an execution, in the graph's order.
+// Executions returns the tasks that have an execution, in the graph's order, for the run's record.
 func (o *Outcome) Executions(g *Graph) record.RunTasks {
 	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
 		for i := range o.Tasks {
@@ -138,8 +138,8 @@ func (o *Outcome) Executions(g *Graph) record.RunTasks {
 	})
 }
 
-// Results returns the datasets for which the run has answers, in the graph's order; without proven, only those that
-// were looked up or executed.
+// Results returns the datasets for which the run has answers, in the graph's order; without proven, only those of
+// tasks that were looked up or executed.
 func (o *Outcome) Results(g *Graph, proven bool) []Change {
 	var changes []Change
 	for i := range o.Tasks {

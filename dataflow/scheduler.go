@@ -52,13 +52,13 @@ type scheduler struct {
 	cancelled bool
 	fatal     error
 
-	failures []failure // for good, in their order, except for those of tasks that may fail
-	mild     *verdicts // which failures may be tolerated; nil: not asked for since the graph was made
+	failures []failure // final failures, in their order, without those of tasks that may fail
+	mild     *verdicts // failures that may be tolerated; nil: not asked since the graph was made
 
 	publisher publisher
 }
 
-// failure is a failure for good.
+// failure is a task's final failure.
 type failure struct {
 	task     int32
 	text     string
@@ -98,7 +98,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	return s
 }
 
-// needLooks makes the run look up tasks before they are launched. l may be nil.
+// needLooks makes the run look tasks up before it launches them. l may be nil.
 func (s *scheduler) needLooks(l Lookup) {
 	if s.looks == nil {
 		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}, items: map[string]int{}}
@@ -216,8 +216,8 @@ func (s *scheduler) begin() {
 	}
 }
 
-// join makes tasks part of the run: it settles those that the baseline proves, and announces the others. It tells whether
-// anything is left to do.
+// join makes the selected tasks part of the run: it settles those that the baseline proves, and announces the others.
+// more tells whether any task remains to be done.
 func (s *scheduler) join() (more bool) {
 	s.growth.doubt()
 	todo := 0
@@ -251,7 +251,7 @@ func (s *scheduler) join() (more bool) {
 	return more || todo > 0
 }
 
-// order ranks the tasks of the graph, also those that are ready.
+// order ranks all tasks of the graph, and orders the ready ones anew.
 func (s *scheduler) order() {
 	own, _ := estimates(s.g, s.opts.Expected)
 	rank := ranks(s.g, own)
@@ -342,13 +342,13 @@ func (s *scheduler) launch() {
 	}
 }
 
-// cancels tells whether an error is that of the cancelled run. Stores and files return the context's error, other
-// code its cause.
+// cancels tells whether err comes from the cancellation of the run. Stores and files return the context's error,
+// other code its cause.
 func (s *scheduler) cancels(err error) bool {
 	return s.ctx.Err() != nil && (errors.Is(err, context.Cause(s.ctx)) || errors.Is(err, s.ctx.Err()))
 }
 
-// notRetried is the text of the failure of a task whose next attempt was scheduled when its run ended.
+// notRetried is the failure text of a task that was still to be retried when its run ended.
 const notRetried = "not tried again: the run is ending"
 
 // settle records an answer and readies the tasks that waited for it.
@@ -359,7 +359,7 @@ func (s *scheduler) settle(i int32, r TaskResult) {
 	s.changed(i)
 }
 
-// wakeBelow readies the nodes that waited for this one last.
+// wakeBelow readies the nodes whose last open dependency was node i.
 func (s *scheduler) wakeBelow(i int32) {
 	for _, d := range s.g.Dependents(i) {
 		if !s.wants(d) {
@@ -384,7 +384,7 @@ func (s *scheduler) failed(i int32, text string) {
 	}
 }
 
-// fail stops the run because of a fault that no task has caused.
+// fail stops the run because of a fault that is no task's.
 func (s *scheduler) fail(err error) {
 	if err != nil && s.fatal == nil {
 		s.fatal = err
@@ -408,8 +408,8 @@ func (s *scheduler) stop() {
 	}
 }
 
-// abandon settles the tasks that were never launched. A task that waits for another attempt has failed, as its last
-// attempt did, and as that one's event says.
+// abandon settles the tasks that were never launched. A task that waits for another attempt counts as failed, with
+// the event of its last attempt.
 func (s *scheduler) abandon() {
 	for i := range s.results {
 		if s.states[i].tried != nil && s.results[i].State == Pending {

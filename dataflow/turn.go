@@ -13,21 +13,21 @@ import (
 	"e3/refstore"
 )
 
-// A turn is what a task does beside the scheduler: a launch, or before it a lookup. While the task is out, the turn belongs
-// to its goroutine; what was announced of its execution is written by the calls of Executor.Do (announce.go).
+// A turn is one piece of a task's work beside the scheduler: its lookup or its launch. While the work goes on, the
+// turn belongs to its goroutine; Executor.Do's calls (announce.go) write into it what was announced.
 type turn struct {
 	attempt // of a launch; a lookup has none
 	task    int32
-	view    *reader // the results at its begin
-	group   *group  // of a launch; nil: a lookup, which holds no claim on the budget
+	view    *reader // the results when the turn began
+	group   *group  // the launch's claim on the budget; nil: a lookup, which has none
 	key     string  // "" until it is known
 
 	claimed   bool           // a worker's claim was announced
 	begun     bool           // the start of its command was announced
-	execution string         // of the last of these two
-	worker    string         // that makes it, if not this process
-	shared    bool           // it is made for another run, for whose job the task waits
-	batch     record.Batched // once its command has begun
+	execution string         // of the last claim or start
+	worker    string         // that makes the execution; "": this process
+	shared    bool           // the task waits for a job of another run
+	batch     record.Batched // known once the command has begun
 	lost      int64          // number of lost attempts
 	last      *events.Event  // how the last lost attempt ended
 }
@@ -45,32 +45,32 @@ type turnEnd struct {
 }
 
 type (
-	// answered is the end of a turn with a result, which an execution of now or of earlier has made.
+	// answered is the end of a turn with a result, of a new or an earlier execution.
 	answered struct{ result executions.Result }
 
 	// missed is the end of a lookup without an answer.
 	missed struct {
 		looked *looked
-		asked  *asked         // what a person who may have to be asked said; nil: nobody had to be
-		early  []decidedBlock // decisions that came before the answer
+		asked  *asked         // the answer to the question whether it may run; nil: no question was needed
+		early  []decidedBlock // decisions that came before it
 	}
 
-	// unclear is the end of a launch of which a person may have to be asked first, on these inputs. Nothing ran.
+	// unclear is the end of a launch that found inputs on which a person may have to be asked first. Nothing ran.
 	unclear struct{}
 
 	// starved is the end of a turn that could not read an input.
 	starved struct {
 		losses *losses
-		result executions.Result // of an execution that could not
-		err    error             // of a turn without an execution
+		result executions.Result // of an execution that could not read it
+		err    error             // if there was no execution
 	}
 
 	// faulted is the end of a turn without a result.
 	faulted struct{ err error }
 )
 
-// endOf is how a turn has ended with what an executor, or the look at what the task reads, has returned. It runs beside the
-// scheduler.
+// endOf turns the result and error of an executor, or of reading the task's inputs, into the end of the turn. It runs
+// beside the scheduler.
 func (s *scheduler) endOf(t *turn, r executions.Result, err error) ending {
 	name := t.view.g.Name(t.task)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *scheduler) count(t *turn) {
 	st.history.uncounted, st.history.lost = st.history.uncounted+t.lost, st.history.lost+t.lost
 }
 
-// uncount takes back the attempt of a launch, since nothing of it has begun.
+// uncount takes back the attempt of a launch whose command has not begun.
 func (s *scheduler) uncount(t *turn) {
 	if t.group != nil && !t.begun && !t.claimed {
 		s.states[t.task].attempts--
@@ -137,7 +137,7 @@ func (e *answered) take(s *scheduler, t *turn) {
 	}
 }
 
-// about is the event of a result.
+// about makes the event of a result.
 func (t *turn) about(r *executions.Result) events.Event {
 	e := events.Event{Task: t.view.g.Name(t.task), Execution: r.ExecutionID, Worker: t.worker, Data: &events.Data{
 		Key: t.key, Batch: r.Batch.ID, Items: r.Batch.Items, Duration: r.Duration.Milliseconds(), Shared: t.shared || r.Cached && r.State != record.Success}}
@@ -194,7 +194,7 @@ func (s *scheduler) unsuccessful(t *turn, r *executions.Result) {
 	}
 }
 
-// take has a task looked up again, with the question whether it may run.
+// take looks the task up again, and asks whether it may run.
 func (unclear) take(s *scheduler, t *turn) {
 	s.count(t)
 	s.states[t.task].attempts--
@@ -264,7 +264,7 @@ func (s *scheduler) work(t *turn, l *looked) ending {
 	return s.endOf(t, r, err)
 }
 
-// request asks for the execution of a task, and has what becomes of it announced.
+// request is the request for a task's execution, whose callbacks announce its progress.
 func (s *scheduler) request(t *turn, l *looked) *executions.Request {
 	v, i := t.view, t.task
 	req := &executions.Request{
@@ -279,7 +279,7 @@ func (s *scheduler) request(t *turn, l *looked) *executions.Request {
 			return v.load(ctx, v.g.Hashes[i])
 		},
 		Attempt: t.number, Step: t.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: v.g.Name(i), Force: t.force,
-		Without: t.after, Kept: true, // by the package, as the run holds the workspace
+		Without: t.after, Kept: true, // kept by the package, since the run holds the workspace
 		Place:   t.place,
 		InBatch: func(b record.Batched) { t.batch = b },
 		Started: func(id string, at time.Time) { s.started(t, id, at) },

@@ -10,8 +10,8 @@ import (
 	"e3/objectstore/tree"
 )
 
-// know finds out what a task is looked up under. nil means that no lookup is needed: early cut-off, since its inputs
-// are the same as in the baseline.
+// know finds the key under which a task is looked up. nil means early cut-off: the inputs are the same as in the
+// baseline, so no lookup is needed.
 func (r *reader) know(i int32, after string, force bool) (*looked, error) {
 	if r.proof != nil && r.proof.same[i] && !force && after == "" {
 		if same, err := r.sameInputs(i); same || err != nil {
@@ -52,7 +52,7 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	return hashes, size, nil
 }
 
-// NoValue is what follows "has no value" of an input: what gives it one.
+// NoValue is the advice that follows "has no value" of an input: how to give it a value.
 func NoValue(workspace, input string) string {
 	if variable, ok := record.VariableOf(input); ok {
 		return fmt.Sprintf(" yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", variable, workspace)
@@ -72,7 +72,7 @@ func (r *reader) input(name string) (tree.Entry, error) {
 	return tree.Entry{Hash: h, Size: leaf.Size}, err
 }
 
-// output is a producer's dataset, or one entry of it. Only what is read enters the key.
+// output returns a producer's dataset, or one entry of it. Only what is read enters the key.
 func (r *reader) output(task, entry string) (tree.Entry, error) {
 	d, _ := r.g.Find(task) // graph.New has checked the name
 	made := &r.results[d]
@@ -112,8 +112,8 @@ func (r *reader) tree(h objectstore.Hash) (tree.Entries, error) {
 	return t, nil
 }
 
-// gather stores the fan-in directories that a task is about to read, and their manifests. A hit needs none stored: the execution
-// that answers names them.
+// gather stores the fan-in directories that a task is about to read, and their manifests. A hit needs neither: the
+// execution that answers names them.
 func (r *reader) gather(i int32) error {
 	wires := r.g.Package.Tasks[i].Wiring
 	for j := range wires {
@@ -131,7 +131,7 @@ func isGathered(w *record.Wire) bool {
 	return w.Kind == record.WireFanIn || w.Kind == record.WireManifest
 }
 
-// gathered stores what e3 makes for a wire. The size is that of a file.
+// gathered stores the directory or manifest that e3 makes for a wire. size is 0 for a directory.
 func (r *reader) gathered(into objectstore.Store, wires []record.Wire, j int) (h objectstore.Hash, size int64, err error) {
 	if wires[j].Kind == record.WireManifest {
 		return r.manifest(into, &wires[j-1])

@@ -72,7 +72,7 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 	return res, x.withLeaseLoss(ctx, err)
 }
 
-// adopt waits under lasting, as attempt runs a command.
+// adopt waits under lasting, under which attempt runs a command.
 func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
 	a := newAttempt(&assignment{x: x, key: key, id: id, req: req}, &sandbox{}, true)
 	defer func() { err = a.maskError(err) }()
@@ -147,8 +147,8 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	return a.conclude(lasting, end, runErr)
 }
 
-// reopen gives the attempt the sandbox in which the execution was begun, with the working directory that the command got. It
-// says why if that is not there.
+// reopen gives the attempt the sandbox in which the execution was begun, with the working directory that the command
+// got. problem says why the folder cannot be opened.
 func (a *attempt) reopen(n *note) (problem string, err error) {
 	gone := "the process that began it is gone, and so is its sandbox " + n.sandbox
 	scratch, err := a.x.sandboxes.foreign(filepath.Base(filepath.Dir(n.sandbox)))

@@ -120,8 +120,8 @@ func oneByOne[In, Out any](ctx context.Context, in iter.Seq2[In, error], each fu
 	}
 }
 
-// Missing returns those executions of a task, given by their ids, of which there is no record under any inputs. It lists
-// the task's keys and reads no record.
+// Missing returns the ids that have no record under any inputs of the task. It lists the task's keys and reads no
+// record.
 func (s *Store) Missing(ctx context.Context, task objectstore.Hash, ids []string) ([]string, error) {
 	missing := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -149,7 +149,8 @@ type later interface {
 }
 
 // After yields the executions of a task with ids greater than id, in no order. An execution that cannot be read comes
-// with its RecordError and does not end the list. Unless the records are a later, it lists each key of the task.
+// with its RecordError and does not end the list. Where the store of records is no later, After lists each key of the
+// task.
 func (s *Store) After(ctx context.Context, task objectstore.Hash, id string) iter.Seq2[*Execution, error] {
 	l, ok := s.records.(later)
 	if !ok {

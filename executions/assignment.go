@@ -13,20 +13,20 @@ import (
 	"e3/refstore"
 )
 
-// An assignment says which execution an attempt makes: of which task, under which id, for which request. The parts of
-// the attempt have it in common.
+// An assignment says which execution an attempt makes: its task, its id and its request. The parts of the attempt
+// share it.
 type assignment struct {
 	x         *Executor
 	key       Key
 	id        string
 	req       *Request
-	spec      *record.Task // with what belongs to the item of a batch in the item's folder
+	spec      *record.Task // the paths of a batch's item lie in the item's folder
 	startedAt time.Time    // of the execution; zero until its command is about to start
 	item
-	begun   string         // the earlier execution under which its command was begun, since given up; else ""
-	left    *record.Detail // of a dead process, for which the execution is closed; else nil
-	image   *unpacked      // in whose files its command runs; nil: none
-	noImage *roomError     // why its command cannot start
+	begun   string         // the execution that began the command and was given up; else ""
+	left    *record.Detail // what a dead process noted, if its execution is being closed; else nil
+	image   *unpacked      // the root file system of its command; nil: the task has no image
+	noImage *roomError     // why the image cannot be used
 }
 
 // item is the place of an execution in a batch. It is zero if its command serves no other execution.

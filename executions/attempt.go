@@ -30,8 +30,8 @@ func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 }
 
 // keepTask protects the object of a task that is about to run, because the record will name it. If only this machine
-// still has the object, it is put again. Where objects are presumed to exist, one that something else keeps is not
-// looked for: that would be a request for each task.
+// still has the object, it is put again. Where objects are presumed to exist, a kept task is not looked for, which
+// saves a request for each task.
 func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash, kept bool) error {
 	if kept && x.presumes {
 		return nil
@@ -203,7 +203,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	return end, nil
 }
 
-// A StopError is a cause for which a command ends whose text the execution's record keeps.
+// A StopError ends a command; its text goes into the execution's record.
 type StopError struct{ Err error }
 
 func (e *StopError) Error() string { return e.Err.Error() }
@@ -309,11 +309,11 @@ func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.R
 
 // Where claims are leases, another process may find this one dead and record the end of an execution that goes on here.
 // This process may be back before another has taken its workspace. Keys are content, so the result of the command is as
-// good as any. The execution keeps the end that it was given, and the result is recorded under a new one, whose detail
-// names the first.
+// good as any. The given-up execution keeps its recorded end, and the result is recorded under a new execution, whose
+// detail names the first.
 
-// recordAnew records the end of a command whose execution another process has given up, if that is why the record
-// could not be written; else the error is cause. If this process has lost its lease, nothing is recorded.
+// recordAnew records a command's end under a new execution, if another process has given up the first one; otherwise
+// it returns cause. If this process has lost its lease, nothing is recorded.
 func (a *attempt) recordAnew(ctx context.Context, v verdict, res runner.Result, cause error) (Result, error) {
 	for range 3 { // each time it was found dead again
 		given, err := a.claim.givenUp(ctx)
@@ -335,7 +335,7 @@ func (a *attempt) recordAnew(ctx context.Context, v verdict, res runner.Result, 
 		if req.Lost != nil {
 			req.Lost(a.id, ReasonLost, given.Message, given.CompletedAt, time.Time{})
 		}
-		if now.Hit != nil && !req.Force { // the process that gave it up has made it
+		if now.Hit != nil && !req.Force { // another process has made the result
 			return hit(now.Hit), nil
 		}
 		a.begun, a.id, a.req = a.id, id, &req
@@ -347,7 +347,7 @@ func (a *attempt) recordAnew(ctx context.Context, v verdict, res runner.Result, 
 	return Result{}, fmt.Errorf("execution %s was found dead again and again: %w", a.id, cause)
 }
 
-// suspended is for how long this process has had to wait for its lease so far.
+// suspended returns the time that this process has spent without its lease so far.
 func (x *Executor) suspended() time.Duration {
 	if l, ok := x.lessee.(interface{ Suspended() time.Duration }); ok {
 		return l.Suspended()

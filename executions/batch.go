@@ -17,9 +17,9 @@ import (
 // A Batch is one command for the items of several requests. Each request has its own key, claim, folder, output and
 // record; they share the command and what it prints.
 //
-// The command starts when every request has either joined, with its own inputs staged, or left: because the answer was
-// known, because it failed before, or because it has to wait for another process. None waits for another process after
-// it has joined, so two runs with the same items never wait for each other.
+// The command starts when every request has joined, with its own inputs staged, or left. A request leaves because its
+// answer was known, because it failed before, or because it has to wait for another process. A request that has
+// joined waits for no other process, so two runs with the same items never wait for each other.
 type Batch struct {
 	turn    sync.Mutex // held while a command of one of the requests waits to be admitted or runs
 	mu      sync.Mutex
@@ -50,7 +50,8 @@ func (p *Place) Leave() {
 	p.Batch.arrive(nil)
 }
 
-// join waits until the batch is complete, and returns the group of the attempt. One whose request has left is alone.
+// join waits until the batch is complete, and returns the group of the attempt. An attempt whose request has left is
+// alone.
 func (p *Place) join(a *attempt) *group {
 	if p == nil || p.away {
 		return alone(a)
@@ -61,7 +62,7 @@ func (p *Place) join(a *attempt) *group {
 	return p.Batch.groups[a]
 }
 
-// arrive counts a request; with the last one it divides those that have joined into groups.
+// arrive counts a request. After the last one it divides the joined attempts into groups.
 func (b *Batch) arrive(a *attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +88,8 @@ func (b *Batch) arrive(a *attempt) {
 	close(b.formed)
 }
 
-// A group is the attempts that one command serves: mostly one, else those of a batch that have everything in common that
-// is not an item's own. The first of them runs the command.
+// A group is the attempts that one command serves: mostly one, else attempts of a batch that differ only in what
+// belongs to the item. The first of them runs the command.
 type group struct {
 	members []*attempt
 	end     commandEnd
@@ -97,7 +98,7 @@ type group struct {
 
 // A commandEnd is how a command has ended.
 type commandEnd struct {
-	res   runner.Result // of a batch: with each member's part of the time
+	res   runner.Result // in a batch, divideTime gives each member its own
 	err   error         // of the command
 	fault error         // nothing ran
 }
@@ -116,8 +117,8 @@ func (g *group) number() {
 	}
 }
 
-// perform runs the command that serves an attempt, once the attempt's own inputs are staged: its own command, or that of
-// its batch, for which it may have to wait.
+// perform runs the command that serves an attempt, once the attempt's own inputs are staged: its own command, or its
+// batch's command, for which it may have to wait.
 func perform(ctx, lasting context.Context, a *attempt, env []string) commandEnd {
 	if a.spec.Batch == nil {
 		a.req.Place.Leave()
@@ -137,7 +138,7 @@ func perform(ctx, lasting context.Context, a *attempt, env []string) commandEnd 
 	return g.end
 }
 
-// runItems runs the command of a batch, with the folders of all items in the sandbox of the first.
+// runItems runs the command of a batch in the sandbox of the first item, with the folders of all items.
 func (g *group) runItems(ctx, lasting context.Context) (end commandEnd) {
 	first, boxes := g.members[0], make([]*box, len(g.members))
 	for i, m := range g.members {
@@ -212,7 +213,7 @@ func (g *group) announce(ctx context.Context, p process.ID) error {
 	return nil
 }
 
-// copyLogs gives each item what the command of its batch has printed.
+// copyLogs copies the logs of the command to every item.
 func (g *group) copyLogs() error {
 	others := make([]*commandLogs, len(g.members)-1)
 	for i, m := range g.members[1:] {
@@ -221,8 +222,8 @@ func (g *group) copyLogs() error {
 	return g.members[0].logs.copyTo(others)
 }
 
-// divideTime gives each member its part of the time of the command, which has ended now: equal parts, one after the
-// other in the order of the items. e3 does not see which item the command was at.
+// divideTime divides the time of the command, which has ended now, into equal parts, one for each member in the order
+// of the items. e3 does not see which item the command was at.
 func (g *group) divideTime(end time.Time) {
 	began, n := g.members[0].startedAt, time.Duration(len(g.members))
 	took := end.Sub(began)

@@ -15,7 +15,7 @@ import (
 	"e3/internal/host/beneath"
 )
 
-// Where the command of a batch finds its items, in its working directory. The folder of each is named by its number.
+// Names in the working directory of a batch's command. The folder of an item is named by its number.
 const (
 	batchFolder = ".e3-batch"
 	batchFile   = batchFolder + "/items.json"
@@ -44,7 +44,7 @@ func inFolder(t *record.Task) *record.Task {
 	return &moved
 }
 
-// numbered is a path of item 0 as one of another item.
+// numbered turns a path of item 0 into the same path of another item.
 func numbered(p string, number int) string {
 	if rest, own := strings.CutPrefix(p, itemFolder(0)+"/"); own {
 		return itemFolder(number) + "/" + rest
@@ -103,7 +103,7 @@ func (b *box) describe(number int) itemJSON {
 	return it
 }
 
-// common is equal for attempts that one command can serve: what the command gets beside the items.
+// common describes what the command gets beside the items. It is equal for attempts that one command can serve.
 func (a *assignment) common() string {
 	t := *a.spec
 	t.Env, t.Inputs = nil, nil
@@ -124,8 +124,8 @@ func (a *assignment) common() string {
 	return b.String()
 }
 
-// stageBatch makes the sandbox of a batch's command ready: with what its items have in common, the folders of all items,
-// and the file that lists them. It returns the command's environment.
+// stageBatch fills the sandbox of a batch's command: common inputs, the folders of all items, and the file that lists
+// the items. It returns the command's environment.
 func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) {
 	env, err := b.eachInput(ctx, b.baseEnv(), false, b.stageInput)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"e3/refstore"
 )
 
-// Unfinished tells whether this process has begun executions whose end it could not record, or which no event tells yet.
+// Unfinished tells whether an execution of this process has an end that is not on record, or that no event tells yet.
 func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() || x.untold.any() }
 
 // A RunOf is a run of a workspace.
@@ -70,7 +70,7 @@ func (x *Executor) CloseBegun(ctx context.Context, dir string) (runs []RunOf, er
 // A leftNote is the note of a dead process, with the sandbox in which it was.
 type leftNote struct {
 	*note
-	box place // zero for an end that no event tells
+	box place // zero if the note is of an untold end
 }
 
 // readNotes reads the notes in the scratch folder of a dead process.
@@ -97,7 +97,7 @@ func readNotes(scratch *beneath.Dir) (left []leftNote, err error) {
 			continue
 		}
 		f, _, err := objectstore.OpenFileIn(scratch, filepath.Join(box.Name(), noteFile))
-		if err != nil { // there is none, or the command has put something in its place
+		if err != nil { // there is no note, or the command has replaced it
 			continue
 		}
 		text, err := readAll(f)
@@ -117,8 +117,8 @@ func readAll(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxNote))
 }
 
-// closeNote closes what a dead process has left of an execution. Its run is told in every case, since the run's events
-// may lack it.
+// closeNote ends an execution that a dead process has begun. In every case it leaves a Begun record, since the run's
+// events may lack the execution.
 func (x *Executor) closeNote(ctx context.Context, n leftNote) error {
 	if n.ofRun() {
 		begun := &Begun{Task: n.detail.Task, Key: n.key.String(), Attempt: n.detail.Attempt}
@@ -169,8 +169,8 @@ func (x *Executor) recordLeft(ctx context.Context, n leftNote) error {
 	return err
 }
 
-// lacksLogs tells whether the machine that began an execution may have more of its logs than is on record: it goes on there,
-// or another process has given it up.
+// lacksLogs tells whether the machine that began an execution may have more of its logs than is on record: the
+// execution goes on there, or another process has given it up.
 func lacksLogs(e *Execution) bool {
 	return e.State == record.Running || e.State == record.Error && (e.Detail == nil || !e.Detail.Logs.Known)
 }

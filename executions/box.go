@@ -13,8 +13,8 @@ type box struct {
 	*assignment
 	*sandbox
 	texts  []string // the command's names for its inputs
-	away   bool     // the folder of its item is in the box of the batch's command
-	traced bool     // its command is: the report is in the sandbox
+	away   bool     // the item's folder has moved to the box of the batch's command
+	traced bool     // its command is traced; the report is in the sandbox
 }
 
 // closedRoom is the closed room of the box's command.
@@ -40,14 +40,14 @@ func (b *box) closedRoom() (*room.Room, error) {
 	return r, nil
 }
 
-// A roomError says that this machine has not what a task's closed room is to have. The command was not started.
+// A roomError says that this machine lacks something that a task's closed room needs. The command was not started.
 type roomError struct{ err error }
 
 func (e *roomError) Error() string { return e.err.Error() }
 func (e *roomError) Unwrap() error { return e.err }
 
-// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept, or whose
-// command has put something in the place of its working directory, is reused or removed as usual: the folder is a
+// keepFolder keeps the folder of a command that failed, so that a person can enter it. If it cannot be kept, or the
+// command has replaced its working directory, the sandbox is reused or removed as usual: a kept folder is a
 // convenience.
 func (b *box) keepFolder(end *Result) {
 	folders := b.x.opts.Kept

@@ -24,20 +24,20 @@ import (
 	"e3/objectstore/tree"
 )
 
-// Bounds of kept checkouts. A search for processes that may use one costs as much as writing some hundred files.
+// Bounds of kept checkouts. A search for processes that use a checkout costs as much as writing some hundred files.
 const (
 	minKeptFiles = 256
-	maxKeptBytes = 1 << 30            // of one
-	maxAllBytes  = 2 << 30            // of those that stay for the next process
-	maxIdle      = 4                  // with more in this process, any of them becomes the next one
-	maxAll       = 16                 // that stay for the next process
-	maxUnused    = 7 * 24 * time.Hour // then one is removed
+	maxKeptBytes = 1 << 30            // of one checkout
+	maxAllBytes  = 2 << 30            // of all that stay for the next process
+	maxIdle      = 4                  // with more in this process, even an unlike one is renewed
+	maxAll       = 16                 // checkouts that stay for the next process
+	maxUnused    = 7 * 24 * time.Hour // then a checkout is removed
 )
 
-// checkouts keeps checkouts of large folders. A command gets one for itself, by a rename into its sandbox, and may write
-// into it. Afterwards the checkout is taken back, and what the command has touched is made anew before the next one gets
-// it (tree.Renew). So a folder of which one file has changed costs the comparison of the others, and no file is made
-// and deleted for each command: ext4 becomes slow for minutes by that.
+// checkouts keeps checkouts of large folders. A command gets one for itself, by a rename into its sandbox, and may
+// write into it. Afterwards the checkout is taken back, and what the command has touched is made anew before the next
+// command gets it (tree.Renew). So a folder of which one file has changed costs the comparison of the others, and no
+// file is made and deleted for each command: ext4 becomes slow for minutes by that.
 //
 // An idle checkout lies in the folder of this process, or, between processes, in a folder of this user.
 type checkouts struct {
@@ -51,8 +51,8 @@ type checkouts struct {
 	layers  layers
 }
 
-// A checkout is a folder with the entries tree, the checkout itself while it is idle; tree.clock, of tree.Renew; and,
-// while it belongs to no process, about.
+// A checkout is a folder with three entries: tree, the checked-out tree while it is idle; tree.clock, which
+// tree.Renew needs; and about, while the checkout belongs to no process.
 type checkout struct {
 	dir   *beneath.Dir
 	label string // of the input that it serves, to find the most similar
@@ -62,7 +62,7 @@ type checkout struct {
 	at    string      // where a command has it, below its working directory
 }
 
-// treeFolder is the checkout itself in its folder.
+// treeFolder is the name of the checked-out tree in the checkout's folder.
 const treeFolder = "tree"
 
 func (c *checkout) tree() string { return filepath.Join(c.dir.Name(), treeFolder) }
@@ -73,10 +73,10 @@ func (c *checkout) remove() error {
 	return beneath.Discard(c.dir.Name())
 }
 
-// short makes a part of a file's name.
+// short shortens a hash for a file's name.
 func short(h string) string { return h[:min(16, len(h))] }
 
-// A treeSize is what a tree has. Beyond minKeptFiles nothing is counted.
+// A treeSize is the size of a tree. Counting stops at minKeptFiles.
 type treeSize struct {
 	files int
 	bytes int64
@@ -103,7 +103,7 @@ func (p *checkouts) size(ctx context.Context, h objectstore.Hash) (treeSize, err
 	return size, err
 }
 
-// moveTo makes dst, which does not exist in a working directory, a checkout of the tree h.
+// moveTo puts a checkout of the tree h at dst, a path in a working directory that does not exist yet.
 func (p *checkouts) moveTo(ctx context.Context, label string, h objectstore.Hash, work *beneath.Dir, dst string, strips bool) (*checkout, error) {
 	c, err := p.checkOut(ctx, short(label), h, tree.CheckoutOptions{Strips: strips})
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *checkouts) moveTo(ctx context.Context, label string, h objectstore.Hash
 	return c, nil
 }
 
-// checkOut makes the most similar checkout that no process uses one of the tree h.
+// checkOut takes the most similar checkout that no process uses, and renews it to the tree h.
 func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Hash, o tree.CheckoutOptions) (*checkout, error) {
 	c, err := p.pickUnused(label, short(h.String()))
 	for err == nil {
@@ -137,12 +137,12 @@ func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Ha
 	return nil, err
 }
 
-// giveBack takes back what a command has used. No process may have anything in it open as far as the supervisor knows.
+// giveBack takes a checkout back from a command. As far as the supervisor knows, no process has anything in it open.
 func (p *checkouts) giveBack(c *checkout, work *beneath.Dir) {
 	info, err := work.Lstat(c.at)
 	if err != nil || !info.IsDir() || !beneath.SameFile(info, c.info) || c.kept.Bytes() > maxKeptBytes ||
 		work.Rename(c.at, c.dir, treeFolder) != nil {
-		c.dir.Close() // its folder goes with that of this process
+		c.dir.Close() // removed with this process's folder
 		return
 	}
 	p.mu.Lock()
@@ -283,14 +283,14 @@ func (c *checkout) describe() bool {
 	where, text, _ := bytes.Cut(text, []byte{'\n'})
 	boot, known := strings.CutPrefix(string(where), hereNow().Name+" ")
 	if !known {
-		return false // those of another machine
+		return false // processes of another machine may use it
 	}
 	if c.kept, err = tree.DecodeKept(text); err != nil {
 		return false
 	}
 	if boot != bootNow() {
 		if strings.HasPrefix(boot, hereNow().BootID+" ") {
-			return false // those that this one does not see
+			return false // processes that this one does not see may use it
 		}
 		c.kept.Doubt()
 	}
@@ -313,7 +313,7 @@ func (p *checkouts) kept() (string, error) {
 	return p.folder()
 }
 
-// A storedCheckout is one that belongs to no process. Its name is "<label>-<hash>-<bytes>-<random>".
+// A storedCheckout belongs to no process. Its name is "<label>-<hash>-<bytes>-<random>".
 type storedCheckout struct {
 	path, label, hash string
 	bytes             int64
@@ -343,7 +343,8 @@ func storedIn(folder string) []storedCheckout {
 	return list
 }
 
-// leaveIdle leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
+// leaveIdle leaves the idle checkouts to the next process. Checkouts that exceed the bounds are removed with this
+// process's folder.
 func (p *checkouts) leaveIdle(now time.Time) error {
 	errs := []error{p.takeBackAll()}
 	p.mu.Lock()
@@ -376,8 +377,8 @@ func (p *checkouts) leaveIdle(now time.Time) error {
 	return errors.Join(append(errs, p.trimStored(folder, now))...)
 }
 
-// trimStored removes checkouts that are too many, too large together or unused for too long. Each is removed from this
-// process's own folder, so that no other process takes half of it.
+// trimStored removes checkouts beyond the bounds of number, size and age. It moves each into this process's own
+// folder first, so that no other process takes half of it.
 func (p *checkouts) trimStored(folder string, now time.Time) error {
 	var errs []error
 	total := int64(0)
@@ -408,8 +409,8 @@ func (x *Executor) Rest() error {
 	return err
 }
 
-// stageKept stages a large folder as a checkout of its own. It returns false if that must be an ordinary one: it is
-// small, or another input or an output lies in it, around it or at its path.
+// stageKept stages a large folder as a checkout of its own. It returns false if the folder must be staged like any
+// other input: it is small, or another input or an output lies in it, around it or at its path.
 func (b *box) stageKept(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
 	if rel == "." || b.ownsInput(in) || !b.alone(in, rel) { // the folder of an item moves
 		return false, nil

@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// keyClaim is the claim on a key, with the id of the execution that is made under it.
+// keyClaim is the claim on a key, with the id of its execution.
 type keyClaim struct {
 	lock refstore.Lock
 	id   string
@@ -73,8 +73,8 @@ func (x *Executor) tryKey(ctx context.Context, claim [32]byte, after string) (*k
 // mostReleasing bounds the claims that are released after their requests have returned.
 const mostReleasing = 64
 
-// release releases the claim on a key. After a success no process needs the claim any more, so where its release is a
-// request, what follows does not wait for it. The end of the session does.
+// release releases the claim on a key. After a success no process needs the claim any more, so where the release is a
+// request, only the end of the session waits for it.
 func (x *Executor) release(claim *keyClaim, succeeded bool) {
 	if claim == nil { // it was not taken again
 		return
@@ -93,13 +93,13 @@ func (x *Executor) release(claim *keyClaim, succeeded bool) {
 	claim.lock.Unlock()
 }
 
-// A claim is what an attempt has of its execution in the stores: the lock that shows that it is alive, and the version
-// of its record. A process that gives the execution up changes that version, so that a late record conflicts.
+// A claim is an attempt's hold on its execution in the stores: the lock that shows that the attempt is alive, and the
+// version of the record. A process that gives the execution up changes that version, so that a late record conflicts.
 type claim struct {
 	*assignment
 	adopted   bool          // a dead process began the execution
-	announced bool          // it is on record as running
-	lock      refstore.Lock // nil: it is not announced, or another process checks it
+	announced bool          // the execution is on record as running
+	lock      refstore.Lock // nil: not announced, or another process holds it
 	version   refstore.Version
 }
 
@@ -126,8 +126,8 @@ func (c *claim) announce(ctx context.Context, p process.ID) error {
 	return c.recordError(err)
 }
 
-// hold takes the execution's lock. That of an adopted execution may still be held by a process that checks it, or by its
-// first process, which is asleep and presumed dead. Then only the job shows that the execution is alive.
+// hold takes the execution's lock. The lock of an adopted execution may still be held by a process that checks it, or
+// by the first process, which is asleep and presumed dead. Then only the job shows that the execution is alive.
 func (c *claim) hold(ctx context.Context) error {
 	lock, err := c.x.claims.TryClaim(ctx, executionClaim(c.id), nil)
 	if c.adopted && errors.Is(err, refstore.ErrClaimed) {
@@ -155,8 +155,8 @@ func (c *claim) recordError(err error) error {
 	return fmt.Errorf("record execution %s: %w", c.id, err)
 }
 
-// givenUp returns this execution as another process has recorded its end, while this process still holds its lease, or
-// has it again; nil if none has.
+// givenUp returns this execution if another process has recorded its end; nil if none has, or if this process does
+// not hold its lease now.
 func (c *claim) givenUp(ctx context.Context) (*Execution, error) {
 	if c.x.leased == nil || c.req.Job.Ref != "" || c.x.leaseLoss(ctx) != nil {
 		return nil, nil

@@ -27,8 +27,8 @@ func (e *OutputError) Error() string {
 	return fmt.Sprintf("output %s: expected a %s at %q, found %s", e.Name, e.Want, e.Path, e.Got)
 }
 
-// collect stores the declared outputs and returns the dataset that they form: the file or directory itself, or a
-// directory with an entry for each of several.
+// collect stores the declared outputs and returns the dataset that they form: one output as it is, several as a
+// directory with an entry for each.
 func (b *box) collect(ctx context.Context) (objectstore.Info, error) {
 	out := b.spec.Output
 	if b.req.Job.Identity != "" { // another process may have to finish the execution
@@ -148,7 +148,7 @@ func describe(mode fs.FileMode) string {
 }
 
 // writtenInstead lists files that a command left in its folder where a declared output is missing: the path may be
-// mistyped. It is "" if there are none, or if they cannot be told from inputs.
+// mistyped. It returns "" if there are none, or if they cannot be told from inputs.
 func (b *box) writtenInstead() string {
 	const most, looked = 5, 2000
 	inputs := map[string]bool{".e3-values": true, batchFile: true}

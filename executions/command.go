@@ -18,13 +18,13 @@ import (
 	"e3/refstore"
 )
 
-// A command is the process that serves an assignment, or several of one batch, from what the runner is told to its end.
+// A command is the process that serves an assignment, or several of one batch.
 type command struct {
-	*assignment                                         // of the first item, by which the runner knows the command
+	*assignment                                         // the first item's: the runner knows the command by it
 	box         *box                                    // in which it runs
-	items       []*assignment                           // that it serves; mostly the first alone
-	begin       func() error                            // notes that they begin, right before it starts
-	announce    func(context.Context, process.ID) error // puts them on record as running
+	items       []*assignment                           // the assignments that it serves; mostly the first alone
+	begin       func() error                            // notes right before the start that the executions begin
+	announce    func(context.Context, process.ID) error // records the executions as running
 }
 
 // run starts the command and waits for it.
@@ -64,7 +64,7 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 		spec.State, spec.Identity, spec.Lasting = c.box.handover(), c.req.Job.Identity, c.req.keeps()
 	}
 	otherTool := c.checkTools(ctx, spec.Closed)
-	if otherTool != nil && c.req.Job.Ref != "" { // another worker may have them
+	if otherTool != nil && c.req.Job.Ref != "" { // another worker may have the programs
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, otherTool)
 	}
 	if err := c.begin(); err != nil {
@@ -116,8 +116,8 @@ func (c *command) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
 // keeper is a runner that keeps the end of a command with an identity until Release.
 type keeper interface{ Release(identity string) }
 
-// isLeft tells whether the supervisor keeps the command, or its end, after an error: this process has lost its lease or
-// left the command.
+// isLeft tells whether err means that the supervisor keeps a job's command or its end: this process has lost its
+// lease or left the command.
 func (a *assignment) isLeft(ctx context.Context, err error) bool {
 	return err != nil && a.req.Job.Identity != "" && (errors.Is(err, runner.ErrLeft) || a.x.leaseLoss(ctx) != nil)
 }
@@ -129,8 +129,9 @@ func (a *assignment) releaseCommand() {
 	}
 }
 
-// launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
-// A command that cannot be started so has done nothing that bash would not do again: bash then reports the fault.
+// launch runs the attempt's command. A script that is one plain command runs without bash, unless a program could
+// notice. If the command cannot be started without bash, nothing has happened yet: bash then runs the script and
+// reports the fault.
 func (c *command) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 	if len(c.box.lent) > 0 {
 		if err := c.box.unmark(); err != nil {
@@ -150,7 +151,7 @@ func (c *command) launch(ctx context.Context, spec runner.Spec) (runner.Result, 
 	return res, err
 }
 
-// launchOnce is launch without copies instead of layers.
+// launchOnce is launch without the second try, in which copies replace layers.
 func (c *command) launchOnce(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 	p, ok := c.plain(spec.Env)
 	if !ok {
@@ -204,8 +205,8 @@ func (c *command) plain(env []string) (*bash.Process, bool) {
 	return p, ok && len(p.Redirects) == 0
 }
 
-// search is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
-// command must not get another one.
+// search returns runner.LookPath, or the executor's memory of its answers. For programs in the key the memory is not
+// used: checkTools has just looked them up, and the command must not get another one.
 func (c *command) search() func(command, dir string, env []string) (path string, err error) {
 	if slices.ContainsFunc(c.spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindTool }) {
 		return runner.LookPath
@@ -213,7 +214,7 @@ func (c *command) search() func(command, dir string, env []string) (path string,
 	return c.x.programs.Look
 }
 
-// A limiter is a runner that holds limits. Limits is cgroup.Check for its commands.
+// A limiter is a runner that enforces limits. Limits returns the result of cgroup.Check for its commands.
 type limiter interface{ Limits() error }
 
 // limits tells whether commands can have limits here.
@@ -224,8 +225,8 @@ func (x *Executor) limits() error {
 	return fmt.Errorf("%w: the runner cannot", cgroup.ErrUnavailable)
 }
 
-// setLimits gives a command the limits of its policy, as far as this machine can hold them. A limit that it cannot
-// hold is told once, and the command runs without it.
+// setLimits gives a command the limits of its policy that this machine can enforce. A limit that cannot be enforced
+// is told once, and the command runs without it.
 func (c *command) setLimits(spec *runner.Spec) {
 	p := c.req.Policy
 	if p == nil || !p.Limits {

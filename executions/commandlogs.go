@@ -27,7 +27,7 @@ type commandLogs struct {
 	files   *sandboxLogs
 	adopted bool     // a dead process began the execution
 	pump    *logPump // nil if the store adopts the files
-	streams bool     // they were put where they can be followed
+	streams bool     // the logs can be followed
 }
 
 // log is a file that a command writes to. file is nil if an adopted execution has lost it.
@@ -86,7 +86,7 @@ func (l *commandLogs) startPump(ctx context.Context) error {
 	return nil
 }
 
-// finish completes the streams once the command has ended.
+// finish completes the streams after the command's end.
 func (l *commandLogs) finish(ctx context.Context) error {
 	if l.pump == nil {
 		return nil
@@ -101,7 +101,7 @@ func (l *commandLogs) stop() {
 	}
 }
 
-// restart has the logs published once more, for an execution under another id.
+// restart lets the logs be published again, for an execution under another id.
 func (l *commandLogs) restart() {
 	l.stop()
 	l.pump, l.streams = nil, false
@@ -182,7 +182,7 @@ func openNumbered(in *beneath.Dir, name string, number uint64) *os.File {
 	return f
 }
 
-// copyEarlier makes files of the logs that were moved to the record of the execution under which the command was begun.
+// copyEarlier copies logs back into files: they were moved to the record of the execution that began the command.
 func (l *commandLogs) copyEarlier(ctx context.Context, in *beneath.Dir) error {
 	files := [2]**os.File{&l.files.stdout, &l.files.stderr}
 	for i, log := range l.both() {
@@ -206,10 +206,11 @@ func (l *commandLogs) copyEarlier(ctx context.Context, in *beneath.Dir) error {
 	return nil
 }
 
-// mostCopied bounds how much of each log of a batch is kept with the items after the first, which has all of it.
+// mostCopied bounds the copy of a batch's log, in bytes, that each item after the first keeps. The first has all of
+// it.
 const mostCopied = 16 << 10
 
-// copyTo gives other items of a batch what the command has printed, as far as it keeps that.
+// copyTo copies the beginning of each log to other items of a batch.
 func (l *commandLogs) copyTo(others []*commandLogs) error {
 	for i, log := range l.both() {
 		if log.file == nil {

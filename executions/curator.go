@@ -78,7 +78,8 @@ type polling struct {
 	tell        func() // called once, after waitingTold; nil: nothing is to be told any more
 }
 
-// polling waits for another process. which says what that one does: "which prunes …"; "": the caller tells the wait.
+// polling waits for another process. which describes that process: "which prunes …"; if it is empty, the caller tells
+// of the wait.
 func (c *Curator) polling(which string) polling {
 	_, leased := c.claims.(refstore.Leased)
 	first, most := refstore.Pace(c.claims)
@@ -188,13 +189,13 @@ func (c *Curator) stale(s record.Status) *record.Status {
 	return &s
 }
 
-// waitingTold is how long something waits for another process before that is told.
+// waitingTold is how long a wait for another process lasts before it is told.
 const waitingTold = time.Second
 
 // A Wait is what a request waits for: an execution of its key that another process makes.
 type Wait struct {
 	Key Key
-	Job string // that the execution is made for (Request.Job); "" if a process executes it without a job
+	Job string // the job of the execution (Request.Job); "" if a process executes it without a job
 }
 
 // waits has Options.Waiting called if the wait lasts. The caller ends it with stop, which returns after Waiting has.

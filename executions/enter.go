@@ -24,7 +24,7 @@ func (r *Result) LeavesFolder() bool {
 	return r.State == record.Failed && r.Reason != ReasonSuspended || r.State == record.Error && LeavesFolder(r.Reason)
 }
 
-// LeavesFolder reports whether an error with this reason is one of the command, which had begun.
+// LeavesFolder reports whether an error with this reason came from a command that had begun.
 func LeavesFolder(reason Reason) bool {
 	switch reason {
 	case ReasonTimeout, ReasonSignal, ReasonOutput, ReasonOOM:
@@ -33,7 +33,7 @@ func LeavesFolder(reason Reason) bool {
 	return false
 }
 
-// ForgetFolders removes the kept folders of a workspace of which another run begins.
+// ForgetFolders removes the kept folders of a workspace, of which another run begins.
 func (x *Executor) ForgetFolders(ws string) {
 	if x != nil && x.opts.Kept != nil {
 		x.opts.Kept.Clear(ws)
@@ -47,16 +47,16 @@ type Visit struct {
 	Env   []string
 	Argv  []string // the command itself, which has not been started
 	Unset []string // secrets that this process's environment lacks
-	Kept  bool     // it is the folder that the command has left
-	// Closed is the closed room in which the command runs, and in it a visitor (runner.Visit); nil: it runs in the open.
-	// Env is that of the room then.
+	Kept  bool     // it is the folder of a failed command
+	// Closed is the closed room in which the command and a visitor run (runner.Visit). Env is then the environment of
+	// the room. nil: they run in the open.
 	Closed *room.Room
 
 	box   *box
 	leave func() error
 }
 
-// Open makes a visit of a closed task one in the open, where the visitor sees the whole machine.
+// Open turns a visit in a closed room into a visit in the open, where the visitor sees the whole machine.
 func (v *Visit) Open(ctx context.Context) error {
 	here := v.box.env()
 	for i, e := range v.Env {
@@ -68,8 +68,8 @@ func (v *Visit) Open(ctx context.Context) error {
 	return v.Copy(ctx)
 }
 
-// Copy makes copies of the inputs that are mounted in a closed room, where they cannot be mounted. Files that a command has written
-// into them stay.
+// Copy replaces the mounted inputs of a closed room by copies, for a machine that cannot mount them. Files that a
+// command has written into them stay.
 func (v *Visit) Copy(ctx context.Context) error {
 	if v.Closed != nil {
 		v.Closed.Lower, v.Closed.Scratch = nil, ""
@@ -77,7 +77,7 @@ func (v *Visit) Copy(ctx context.Context) error {
 	return v.box.copyLayers(ctx)
 }
 
-// WriteScript makes ../command, a script that starts the command, in the place of what a command has left there.
+// WriteScript makes ../command, a script that starts the command, replacing whatever a command has left there.
 func (v *Visit) WriteScript(text string) error {
 	const name = "command"
 	in := v.box.room
@@ -92,7 +92,7 @@ func (v *Visit) WriteScript(text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Keep moves the folder of the visit beside those of failed commands.
+// Keep moves the folder of the visit to the kept folders of failed commands.
 func (v *Visit) Keep(folders *remains.Folders, f remains.Folder) (*remains.Folder, error) {
 	return folders.Keep(v.box.in, v.box.name, f)
 }
@@ -114,8 +114,8 @@ func (e *GoneInputError) Error() string {
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *GoneInputError) Unwrap() error { return e.err }
 
-// Visit stages the inputs of a request as its execution would, in a folder of this process: if that dies, the sweep
-// removes it. Nothing is recorded, and no secret need be set.
+// Visit stages the inputs of a request as its execution would, in a folder of this process, which the sweep removes
+// if the process dies. Nothing is recorded, and no secret need be set.
 func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 	a, err := x.visitor(ctx, req)
 	if err != nil {
@@ -191,8 +191,8 @@ func visitKept(ctx context.Context, b *box) (*Visit, error) {
 	return newVisit(b, env)
 }
 
-// visitor is the assignment of an execution that is never made. Its id marks no process of a command that e3 has
-// started.
+// visitor is the assignment of an execution that is never made. Its id is in the environment of no command that e3
+// has started.
 func (x *Executor) visitor(ctx context.Context, req *Request) (*assignment, error) {
 	spec, err := req.Load(ctx)
 	if err != nil {
@@ -219,7 +219,7 @@ func newVisit(b *box, env []string) (*Visit, error) {
 	if v.Closed, err = b.closedRoom(); err != nil {
 		return nil, err
 	}
-	// A kept folder lies beside the folder of this process, in which checkouts are.
+	// A kept folder lies outside the folder of this process, which holds the checkouts.
 	for _, l := range b.lent {
 		for !strings.HasPrefix(l.tree(), v.Closed.Base+"/") {
 			v.Closed.Base = filepath.Dir(v.Closed.Base)
@@ -228,7 +228,7 @@ func newVisit(b *box, env []string) (*Visit, error) {
 	return v, nil
 }
 
-// inputText is the command's text for an input that is staged already.
+// inputText returns the command's text for an input that is already staged.
 func (b *box) inputText(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
 	switch in.Kind {
 	case record.KindVariable:

@@ -19,7 +19,7 @@ const ceiling = "GIT_CEILING_DIRECTORIES"
 // roomEnv says where a command finds its own folders in a closed room.
 var roomEnv = [...]string{"HOME=" + room.Home, "TMPDIR=" + room.Temp, ceiling + "=" + room.Folder}
 
-// env is roomEnv in the open.
+// env is the same as roomEnv for a command in the open.
 func (b *sandbox) env() []string {
 	return []string{"HOME=" + b.home(), "TMPDIR=" + b.temp(), ceiling + "=" + b.room.Name()}
 }
@@ -123,8 +123,9 @@ func (b *box) argv() []string {
 	return argv
 }
 
-// programs are the executables among the inputs that lie in the working directory itself, by name. Where a command has such a
-// file in its first place, that file is meant, and not a program of its name in the PATH, which is in no key.
+// programs are the executables among the inputs that lie in the working directory itself, by name. Where the first
+// word of a command names such a file, that file runs, and not a program of that name in the PATH, which is in no
+// key.
 func (a *assignment) programs() map[string]string {
 	var programs map[string]string
 	for _, in := range a.spec.Inputs {

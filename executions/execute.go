@@ -45,14 +45,15 @@ type Options struct {
 	Key     *signature.Key              // signs what is made here; nil: it is not signed
 	Path    string                      // PATH of the commands
 	Getenv  func(string) (string, bool) // source of pass_env and secrets
-	Tools   *tools.Finder               // of the programs on Path; nil: no task may name any
+	Tools   *tools.Finder               // finds programs on Path; nil: no task may name any
 	// Hidden returns the folders of projects that a closed room would show with the system; nil: none.
 	Hidden  func() ([]string, error)
 	Scratch func() (string, error) // a directory of this process on the object store's filesystem
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
-	// Images is a folder of this user on the file system of Scratch, for unpacked images; nil: no task can have one.
+	// Images is a folder of this user on the file system of Scratch, for unpacked images; nil: no task can have an
+	// image.
 	Images func() (string, error)
 	// Kept takes the folders of failed commands; nil: none are kept.
 	Kept     *remains.Folders
@@ -64,15 +65,16 @@ type Options struct {
 	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
 	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error
-	// Storable returns why no output could be kept, nil if it could. It is asked before each command, lest one run for hours in
-	// vain. nil: outputs can be kept.
+	// Storable returns why no output could be kept, nil if it could. It is asked before each command, lest a command
+	// run for hours in vain. nil: outputs can be kept.
 	Storable func(context.Context) error
 	// Remote makes executions elsewhere. nil: commands run here.
 	Remote Remote
-	// Trace returns what to look for among the files that a command opens; Work, Inputs, Outputs and Report are filled in. A
-	// nil Look: the command is not traced. nil: none is.
+	// Trace returns what to look for among the files that a command opens; Work, Inputs, Outputs and Report are
+	// filled in. A command without a Look is not traced. If Trace is nil, no command is.
 	Trace func(context.Context, *Request) (*trace.Look, error)
-	// Unlimited is called once if a task asks for limits that this machine cannot hold, or not all, with the reason. May be nil.
+	// Unlimited is called once, with the reason, if this machine cannot enforce all limits that a task asks for. May
+	// be nil.
 	Unlimited func(error)
 	// Waiting is called beside a request that has waited for a second for an execution that another process makes. It may last
 	// until its context is done, which is when the wait is over.
@@ -89,12 +91,12 @@ type Executor struct {
 	checkouts checkouts
 	images    images
 	untold    untold
-	bash      *bash.Checker // nil: all scripts need it
+	bash      *bash.Checker // nil: all scripts run in bash
 	programs  runner.Finder
 	opts      Options
 	unlimited sync.Once     // for Options.Unlimited
 	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)
-	releasing chan struct{} // a token for each claim that is released after its request has returned
+	releasing chan struct{} // a token for each release that its request does not wait for
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -130,9 +132,9 @@ type Request struct {
 	Kept       bool    // a deployed package or a job names the task's object until the record is made, so no collection removes it
 	Force      bool    // run even if the answer is known, without waiting for other processes
 	Looked     *Answer // an earlier miss of the key, to save a lookup; it must follow the caller's attempts. nil: none
-	Without    string  // an execution of the key whose output is lost: it and earlier ones are no answers. "": none
-	// Admit, if set, is called before the command starts, and its release when the command has ended. Staging and
-	// recording need no admission. Its error ends the attempt without a record.
+	Without    string  // an execution whose output is lost: it and earlier ones are no answers. "": none
+	// Admit, if set, is called before the command starts, and the returned release when the command has ended.
+	// Staging and recording need no admission. Its error ends the attempt without a record.
 	Admit func(context.Context) (release func(failed bool), err error)
 	// Started receives the execution's id and start time: before the command starts here, or once its start elsewhere
 	// is known.
@@ -142,16 +144,17 @@ type Request struct {
 	InBatch func(record.Batched)
 
 	Job   Job    // the job of a queue that the request serves
-	Place *Place // in a batch, if the task has one; nil: the command serves this request alone
+	Place *Place // in a batch; nil: the command serves this request alone
 
 	// The functions below report what workers do, if Remote submits the request as a job.
 
 	// Claimed reports that a worker has claimed the job and makes this execution.
 	Claimed func(executionID, worker string, at time.Time)
-	// Released reports that the worker has given the job back before it began, since this time; zero: not known.
+	// Released reports that the worker gave the job back at this time, before the command began; zero: time not
+	// known.
 	Released func(executionID string, at time.Time)
-	// Lost reports that a worker's execution was given up, or that its worker was stopped; another attempt begins at again
-	// or later.
+	// Lost reports that a worker's execution was given up, or that its worker was stopped. The next attempt begins at
+	// the time again or later.
 	Lost func(executionID string, reason Reason, message string, at, again time.Time)
 	// Orphaned reports that the lease of an execution's worker has expired.
 	Orphaned func(executionID string, at time.Time)
@@ -162,7 +165,7 @@ type Request struct {
 
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 
-	against *Hit // of Rerun: a success with another output is recorded as rejected
+	against *Hit // set by Rerun: a success with another output is recorded as rejected
 }
 
 // A Job identifies the job of a queue that a request serves. The zero value is no job.
@@ -170,11 +173,11 @@ type Job struct {
 	Ref      string // "<queue>/<job>", kept with the record of a command that lives long
 	Identity string // of this attempt at the job; names the command to the supervisor, also after the worker's death
 	Host     string // of the run's process; "" if that is this one
-	// Resumes, for Adopt: the command was begun under an earlier execution, since given up. Its end is recorded under
-	// the new execution, which names the earlier one.
+	// Resumes, for Adopt: the command was begun under an earlier execution, which was given up. The command's end is
+	// recorded under the new execution, which names the earlier one.
 	Resumes bool
-	// Held returns why this worker may not finish the attempt, because another one may have adopted the command; nil
-	// once it is sure that none has. nil: it always is.
+	// Held returns why this worker may not finish the attempt: another worker may have adopted the command. It
+	// returns nil once that is ruled out. If Held is nil, no other worker can adopt the command.
 	Held func() error
 	// FailureGrace delays judging a failed command, since a scheduler's SIGTERM may reach it before ctx ends.
 	FailureGrace time.Duration
@@ -184,7 +187,7 @@ type Job struct {
 type Result struct {
 	ExecutionID string
 	State       record.State // Success, Failed or Error
-	Cached      bool         // nothing ran here: an earlier execution, or one of another process, answers
+	Cached      bool         // nothing ran here: an earlier execution, or another process's execution, answers
 	Output      objectstore.Hash
 	Size        int64  // of the output object, in bytes
 	Message     string // of an Error
@@ -192,7 +195,7 @@ type Result struct {
 	Reason      Reason
 	Duration    time.Duration  // of the execution, also of a cached one
 	EndedAt     time.Time      // by the clock of the machine that made the execution; zero: unknown
-	Batch       record.Batched // in which it was made here
+	Batch       record.Batched // the batch in which it was made here
 }
 
 // Reason tells errors apart for callers that branch on them.
@@ -209,8 +212,8 @@ const (
 	ReasonOOM       Reason = "oom"       // ended by the kernel because memory was used up
 	ReasonLost      Reason = "lost"      // with the worker that ran it
 	ReasonSuspended Reason = "suspended" // a failure, not an error: the command asks for approval (record.Policy.Suspend)
-	ReasonBatch     Reason = "batch"     // of the command of a batch: the item is tried alone
-	ReasonInput     Reason = "input"     // an object that it reads is gone or damaged: the command did not start
+	ReasonBatch     Reason = "batch"     // the command of its batch failed: the item is tried alone
+	ReasonInput     Reason = "input"     // an input's object is gone or damaged: the command did not start
 )
 
 // Do answers the request. A command that fails is a result, not an error. An error means that the stores or this
@@ -224,9 +227,9 @@ const (
 // execute the key. It has fenced the execution that was begun here, which therefore cannot become an answer.
 //
 // Requests to the stores: a hit needs one list of the key's executions. A command that ends at once needs a list, the
-// claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce
-// also needs the claim of its execution and its end, the running record, the appends of its logs (for each log at
-// most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
+// claim, a list, the record, a list of keys, and the end of the claim. A command that lives longer than
+// Options.Announce also needs the claim of its execution, the end of that claim, the running record, the appends of
+// its logs (for each log at most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
 func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error) {
 	defer req.Place.Leave()
 	key := NewKey(req.Task, req.Inputs)
@@ -326,7 +329,7 @@ func (req *Request) keeps() bool { return req.Policy == nil || req.Policy.KeepsO
 
 // Rerun executes a request although its answer is known, without waiting for other processes. A success with another
 // output is recorded as rejected, so that the known answer stays valid. A success with the same output is an ordinary
-// one. The caller compares Result.Output.
+// record. The caller compares Result.Output.
 func (x *Executor) Rerun(ctx context.Context, req *Request, against *Hit) (Result, error) {
 	again := *req
 	again.Force, again.against = true, against
@@ -391,8 +394,9 @@ func (x *Executor) Prepare() {
 	}
 }
 
-// Clear begins to remove the sandboxes that wait for a command: when a run starts no more commands, they are removed beside
-// the writing of its results. wait returns when it is done. A sandbox that cannot be removed goes with this process's folder.
+// Clear begins to remove the sandboxes that wait for a command: when a run starts no more commands, they are removed
+// while its results are written. wait returns when they are removed. A sandbox that cannot be removed goes with this
+// process's folder.
 func (x *Executor) Clear() (wait func()) {
 	if x == nil {
 		return func() {}

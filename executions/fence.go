@@ -30,19 +30,20 @@ func (c *Curator) fence(ctx context.Context, key Key, inputs []objectstore.Hash,
 	return nil
 }
 
-// ending is the end of an execution whose process has recorded none.
+// ending is the end to record for an execution whose process has recorded none.
 type ending struct {
 	reason  Reason
 	message string
 }
 
-// giveUp records an execution as an error unless it has ended. how is nil if only the loss of its process is known.
+// giveUp records an execution as an error unless it has ended. how is nil if nothing is known but the loss of its
+// process.
 func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash, id string, how *ending) error {
 	var ask []string
 	if how != nil {
 		ask = []string{fieldDetail}
 	}
-	ended := func(message string) *record.Status { // of which no status is known
+	ended := func(message string) *record.Status { // the end of an execution whose status is unknown
 		now := c.now()
 		return &record.Status{
 			State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now, Message: message,

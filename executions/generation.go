@@ -38,7 +38,7 @@ var generationKey = refstore.Key{Partition: GenerationPartition, Sort: "generati
 const generationLock = "generation"
 
 // Begin opens a batch that may disturb proofs. The generation changes before Begin returns, and no process can make a
-// proof while the batch is open. A shared lock says so; end, or the death of the process, releases it.
+// proof while the batch is open. The batch holds a shared lock; end, or the death of the process, releases it.
 //
 // A lease may be lost while the batch is open. Other processes then presume the batch ended and may make proofs,
 // which the later writes of this process would falsify. So end changes the generation again unless the lock was held
@@ -94,9 +94,9 @@ func (g *Generation) change(ctx context.Context) error {
 // Read returns the generation's value. quiet is false while a batch is open: then the value must not be used for a
 // proof.
 //
-// It takes no lock, which a reader could not, and which would delay a batch. Callers need one instant at which the value was
-// current and no batch was open, because a batch changes the value before it disturbs anything. That instant is the look at
-// the lock: it shows an open batch, and equal reads before and after it show that the value was current.
+// It takes no lock: a reader could not, and a lock would delay batches. Callers need one instant at which the value
+// was current and no batch was open, because a batch changes the value before it disturbs anything. That instant is
+// the look at the lock: it shows an open batch, and equal reads before and after it show that the value was current.
 //
 // A damaged value is replaced, which voids every proof.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {

@@ -20,8 +20,8 @@ import (
 	"e3/objectstore"
 )
 
-// images unpacks the images of tasks, each once on this machine for this user, and lends their files to closed rooms. These see
-// them read-only.
+// images unpacks the images of tasks, each once on this machine for this user, and lends their files to closed rooms.
+// Rooms see the files read-only.
 type images struct {
 	objects objectstore.Store
 	folder  func() (string, error) // of this user; nil: none is kept
@@ -177,7 +177,7 @@ func (p *images) closeAll(now time.Time) error {
 	for _, u := range p.open {
 		errs = append(errs, u.root.Close())
 	}
-	if len(p.open) > 0 { // only a process that used one looks after the others
+	if len(p.open) > 0 { // only a process that used an image looks after the others
 		folder, err := p.folder()
 		scratch, fault := p.scratch()
 		if err = errors.Join(err, fault); err == nil {
@@ -192,7 +192,8 @@ func (p *images) closeAll(now time.Time) error {
 // defaultPath is the PATH of an image that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment is what an image sets for its programs. Its folders and what begins with E3_ are the room's.
+// environment is what an image sets for its programs. Variables of the room, and names that begin with E3_, are left
+// out.
 func (u *unpacked) environment() []string {
 	env := []string{"PATH=" + defaultPath}
 	for _, e := range u.env {
@@ -204,7 +205,7 @@ func (u *unpacked) environment() []string {
 	return env
 }
 
-// adviceInImage adds what to do about a command that an image does not have.
+// adviceInImage says what to do if the image lacks the command.
 func (a *assignment) adviceInImage(e *runner.StartError) string {
 	if a.image != nil && a.spec.Argv == nil && e.Path == "bash" && errors.Is(e, fs.ErrNotExist) {
 		return "; a script needs bash: without it, write the command as a list, such as [sh, -euc, ...]"
@@ -212,7 +213,8 @@ func (a *assignment) adviceInImage(e *runner.StartError) string {
 	return ""
 }
 
-// openImage makes the files of the task's image ready. A fault of the image is told when the command is to start.
+// openImage makes the files of the task's image ready. A fault of the image is reported only when the command is
+// about to start.
 func (a *assignment) openImage(ctx context.Context) error {
 	if a.spec.Image == "" {
 		return nil

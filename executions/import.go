@@ -28,7 +28,7 @@ type Incoming struct {
 // Outcome says what an import does, or would do, with an execution.
 type Outcome int
 
-// The outcomes: the collision table of doc/design.md, "Import". Only the first two change what is here.
+// The outcomes: the collision table of doc/design.md, "Import". Only the first two change this repository.
 const (
 	Added             Outcome = iota
 	Overwritten               // it replaced a failure, or a record that could not be read
@@ -140,7 +140,7 @@ func (in *Incoming) checkSignature() error {
 	return e.CheckSignature()
 }
 
-// onRecord is what this repository has on record of an incoming execution.
+// onRecord is this repository's own record of an incoming execution.
 type onRecord struct {
 	exists    bool
 	malformed bool         // the record, or a side field of it, cannot be read
@@ -421,8 +421,8 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// torn tells whether the record here is the incoming execution with the same provenance, but with a log that a loss of
-// power has cut off or zeroed. Only the log shows that, so a repeated import reads it.
+// torn tells whether a loss of power has cut off or zeroed a log of the record here, which otherwise is the incoming
+// execution with the same provenance. Only the log shows that, so a repeated import reads it.
 func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, error) {
 	if here.provenance == nil || here.status == nil || !bytes.Equal(here.status, in.Status.Encode()) || !bytes.Equal(route(here.provenance), route(in.Provenance)) {
 		return false, nil
@@ -442,7 +442,7 @@ func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, 
 	return false, nil
 }
 
-// route is the encoded provenance, without the fields that one import adds.
+// route is the encoded provenance without the fields that differ from import to import.
 func route(p *record.Provenance) []byte {
 	steps := append([]record.Step(nil), p.Steps...)
 	if n := len(steps); n > 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Remote makes executions elsewhere: it submits a request to workers and waits for the result. A failed command is a
-// result, not an error. After an error the execution may go on, or be begun.
+// result, not an error. After an error the execution may still begin or go on.
 type Remote interface {
 	Execute(ctx context.Context, key Key, req *Request) (Result, error)
 }
@@ -59,9 +59,9 @@ func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 	return works, nil
 }
 
-// unfinished handles the unfinished executions of a key. It closes one whose process is gone, and waits for one that is
-// made for a job. ended tells whether one of these has ended, so that it may be an answer. Any other live one was
-// forced and is not waited for.
+// unfinished handles the unfinished executions of a key. It closes an execution whose process is gone, and waits for
+// an execution that is made for a job. ended tells whether one of these has ended, so that it may be an answer. Any
+// other live execution was forced, and is not waited for.
 func (x *Executor) unfinished(ctx context.Context, key Key, req *Request, running []string) (ended bool, err error) {
 	stop := func() {}
 	defer func() { stop() }()
@@ -182,8 +182,8 @@ func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash
 	return c.recorded(ctx, key, id)
 }
 
-// Began is when the command began; zero if it did not, or if that is unknown. Such a record has equal times of start
-// and end.
+// Began returns when the command began; zero if it did not begin or its start is unknown, in which case the record
+// has equal times of start and end.
 func (e *Execution) Began() time.Time {
 	if e.State == record.Error && !e.StartedAt.Before(e.CompletedAt) {
 		return time.Time{}

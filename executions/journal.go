@@ -18,8 +18,8 @@ import (
 
 // Outputs of a job are moved out of the sandbox, and the process may die meanwhile. So a journal in the sandbox records
 // each file before it is moved or its mode changes. The process that finishes the execution puts the files back and
-// stores the outputs again. It has the journal locked while it does: a process that stood still, and whose command
-// another one has adopted, must not move files beside that one.
+// stores the outputs again. Meanwhile it holds the journal's lock: a process that stood still, and whose command
+// another process has adopted, must not move files at the same time.
 
 // journalEntry is a line of the journal.
 type journalEntry struct {
@@ -51,7 +51,7 @@ func (b *sandbox) openJournal() error {
 	return nil
 }
 
-// keepJournal returns a context in which moves of files out of the sandbox are recorded.
+// keepJournal returns a context that has moves of files out of the sandbox recorded.
 func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
 	if err := b.openJournal(); err != nil {
 		return ctx, err

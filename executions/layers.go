@@ -15,8 +15,8 @@ import (
 	"e3/objectstore/tree"
 )
 
-// minLayeredBytes is from when on a file, or a folder with few files, is worth a layer. To mount one costs as much as a copy of
-// some hundred KiB.
+// minLayeredBytes is the size from which a file, or a folder with few files, is worth a layer. To mount a layer costs
+// as much as to copy some hundred KiB.
 const minLayeredBytes = 1 << 20
 
 // layers lends checkouts to closed rooms, which see them below the folder of the command: what a command writes goes there.
@@ -25,11 +25,12 @@ const minLayeredBytes = 1 << 20
 type layers struct {
 	mu      sync.Mutex
 	lent    []*lending  // the latest last
-	large   []*checkout // that are too large to keep, to be removed
+	large   []*checkout // too large to keep; they are to be removed
 	refused atomic.Bool // this machine cannot mount them
 }
 
-// A lending is a checkout that belongs to the layers. Its content lies in it where the command finds it in its folder.
+// A lending is a checkout that belongs to the layers. The input lies in it at the same path as in the command's
+// folder.
 type lending struct {
 	*checkout
 	of    objectstore.Hash
@@ -50,7 +51,8 @@ type layer struct {
 // scratchFolder is the name of room.Room.Scratch in the sandbox.
 const scratchFolder = "scratch"
 
-// stageLayer has the room show an input at rel, below what the sandbox has there. It returns false if the input must be copied.
+// stageLayer has the room show an input at rel, as the layer below the sandbox's own folder. It returns false if the
+// input must be copied.
 func (b *box) stageLayer(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
 	entry, ok, err := b.layered(ctx, in, h, rel)
 	if err != nil || !ok {
@@ -68,7 +70,7 @@ func (b *box) stageLayer(ctx context.Context, in record.Input, h objectstore.Has
 	return true, b.lendTo(ctx, in, rel, entry)
 }
 
-// renewScratch empties the scratch folder: the kernel refuses that of an earlier room.
+// renewScratch empties the scratch folder: the kernel refuses the scratch folder of an earlier room.
 func (b *sandbox) renewScratch() error {
 	if err := b.root.Discard(b.scratch); err != nil {
 		return err
@@ -103,7 +105,7 @@ func (b *box) layered(ctx context.Context, in record.Input, h objectstore.Hash, 
 	return entry, ok && err == nil && b.alone(in, rel), err
 }
 
-// lendTo lends the sandbox of an attempt a checkout with nothing but an input.
+// lendTo lends the sandbox a checkout that holds one input.
 func (b *box) lendTo(ctx context.Context, in record.Input, rel string, entry tree.Entry) error {
 	around, err := tree.At("work/"+filepath.ToSlash(rel), entry)
 	if err != nil {
@@ -128,8 +130,8 @@ func (b *sandbox) unmark() error {
 	return err
 }
 
-// lend returns a checkout that nothing has touched since it was made or checked. Commands that want the same one wait until it is
-// made.
+// lend returns a checkout that nothing has touched since it was made or checked. Commands that want the same checkout
+// wait until it is made.
 func (p *checkouts) lend(ctx context.Context, label string, o tree.CheckoutOptions) (*lending, error) {
 	for {
 		l, mine := p.layers.addUser(o.Around.Root)
@@ -174,7 +176,7 @@ func (l *lending) touched() bool {
 	}
 }
 
-// fillLending makes the checkout of a lending, or says to those that wait why not.
+// fillLending makes the checkout of a lending. Whoever waits for it gets the error.
 func (p *checkouts) fillLending(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
 	err := p.watched(ctx, l, short(label), o)
 	p.layers.mu.Lock()
@@ -186,7 +188,7 @@ func (p *checkouts) fillLending(ctx context.Context, l *lending, label string, o
 	}
 	p.layers.mu.Unlock()
 	close(l.ready)
-	_ = p.removeLarge() // else it goes with this process's folder: the command has what it needs
+	_ = p.removeLarge() // else removed with this process's folder: the command has what it needs
 	return err
 }
 
@@ -198,7 +200,7 @@ func (p *checkouts) watched(ctx context.Context, l *lending, label string, o tre
 		return err
 	}
 	l.checkout = c
-	// A change between the renewal and the start of the watch shows in another renewal.
+	// A second renewal shows changes between the first one and the start of the watch.
 	var paths []string
 	for _, folder := range c.kept.Folders() {
 		paths = append(paths, filepath.Join(c.tree(), folder))
@@ -212,7 +214,8 @@ func (p *checkouts) watched(ctx context.Context, l *lending, label string, o tre
 	return err
 }
 
-// keepFew hands what is not in use to the checkouts: stale ones, and all but the latest. Under layers.mu.
+// keepFew returns lendings that are not in use to the idle checkouts: stale ones, and all but the latest. Under
+// layers.mu.
 func (p *checkouts) keepFew() {
 	unused, bytes := 0, int64(0)
 	for _, l := range slices.Backward(slices.Clone(p.layers.lent)) {
@@ -276,7 +279,7 @@ func (p *checkouts) returnLayers(list []*layer) {
 	p.layers.mu.Lock()
 	defer p.layers.mu.Unlock()
 	for _, l := range list {
-		if l.users--; l.users == 0 { // it is the latest that was in use
+		if l.users--; l.users == 0 { // now the latest of the list
 			if i := slices.Index(p.layers.lent, l.lending); i >= 0 {
 				p.layers.lent = append(slices.Delete(p.layers.lent, i, i+1), l.lending)
 			}
@@ -285,7 +288,7 @@ func (p *checkouts) returnLayers(list []*layer) {
 	p.keepFew()
 }
 
-// takeBackAll hands all checkouts that are not in use to those that stay for the next process.
+// takeBackAll returns all lendings that are not in use to the checkouts that stay for the next process.
 func (p *checkouts) takeBackAll() error {
 	p.layers.mu.Lock()
 	for _, l := range slices.Clone(p.layers.lent) {

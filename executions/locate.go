@@ -18,8 +18,8 @@ type finder interface {
 	FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error]
 }
 
-// Locate finds an execution by its id or a prefix of it, in the whole repository. Without a finder it searches every
-// key. A pruned execution yields a PrunedError. An id that exists under two keys, which imports can cause, is
+// Locate finds an execution by its id or a prefix of the id, in the whole repository. Without a finder it searches
+// every key. A pruned execution yields a PrunedError. An id that exists under two keys, which imports can cause, is
 // ambiguous like a prefix.
 func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
@@ -138,7 +138,7 @@ func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Executio
 // ErrAmbiguous is wrapped if a prefix matches several executions, or runs.
 var ErrAmbiguous = errors.New("more than one has this prefix")
 
-// Find finds an execution by its id or a prefix of it, among those of a key.
+// Find finds an execution of a key by its id or a prefix of the id.
 func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
 	if _, err := ParseID(prefix); err == nil { // a whole id
@@ -161,8 +161,8 @@ func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, err
 	return s.Get(ctx, k, found[0])
 }
 
-// FindTask finds an execution by its id or a prefix of it, among all executions of a task, on any inputs. A pruned
-// one yields a PrunedError.
+// FindTask finds an execution of a task, on any inputs, by its id or a prefix of the id. A pruned execution yields a
+// PrunedError.
 func (s *Store) FindTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
 	found, err := onlyOne(prefix, func(yield func(*Execution, error) bool) {
 		for e, err := range s.findIn(ctx, s.keysOf(ctx, task), prefix) {

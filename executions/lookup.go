@@ -142,8 +142,8 @@ func (s *Store) greatest(ctx context.Context, k Key) (string, error) {
 	return "", nil
 }
 
-// Without drops the hit if it is execution id, whose output is lost, or an earlier one. A lookup may not notice the
-// loss.
+// Without drops the hit if it is execution id, whose output is lost, or an earlier execution. A lookup may not notice
+// the loss.
 func (a Answer) Without(id string) Answer {
 	if id == "" || a.Hit == nil || a.Hit.ExecutionID > id {
 		return a

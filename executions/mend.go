@@ -13,8 +13,7 @@ import (
 	"e3/refstore"
 )
 
-// idSkew bounds the difference of two clocks: an id has the time of its machine, a loss of power that of the file
-// system.
+// idSkew bounds the difference of two clocks: an id is dated by its machine, a loss of power by the file system.
 const idSkew = time.Hour
 
 // StoredObjects is the part of an object store that mending needs.
@@ -134,7 +133,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
 	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, record.MaxTask)
 	if unusable(err) {
-		return nil // without its task object no process can ask for it
+		return nil // without the task object no process can ask for the output
 	}
 	if err != nil {
 		return err

@@ -13,25 +13,26 @@ import (
 	"e3/internal/host/runner"
 )
 
-// A note is what a process leaves about an execution for whichever finishes its work after its death. There are three:
+// A note tells of an execution to the process that finishes it if this one dies. There are three kinds:
 //
-//   - In a file of the sandbox, that the command begins. It is written before the command starts, and erased once the end
-//     is on record: one write each, no sync. The note of a dead process means an execution without a final record.
-//   - In the file of untold ends (note.go), that the end is on record and no event tells of it.
-//   - With the supervisor, where the command of a job is (adopt.go).
+//   - The note in a file of the sandbox says that the command begins. It is written before the command starts, and
+//     erased once the end is on record: one write each, no sync. The note of a dead process means an execution without
+//     a final record.
+//   - The note in the file of untold ends (below) says that the end is on record and no event tells of it.
+//   - The note with the supervisor says where the command of a job runs (adopt.go).
 //
 // CloseBegun reads the first two, Adopt the last (doc/running.md, "Notes of begun commands").
 type note struct {
 	key    Key
 	id     string
-	status *record.Status // as the record of a running execution; nil: its end is on record
+	status *record.Status // as of a running execution; nil: its end is on record
 	detail *record.Detail
 	job    string
 	logs   [2]uint64 // inode numbers of the log files, by which they are recognized
 
 	// For the supervisor.
 	sandbox string // in the scratch directory of the process that began the command
-	work    string // which folder its working directory is (beneath.Dir.Identity)
+	work    string // identity of its working directory (beneath.Dir.Identity)
 }
 
 const (
@@ -43,7 +44,7 @@ const (
 // self is this process: each os.Getpid is a system call.
 var self = int64(os.Getpid())
 
-// noteHeader is the magic, the length of what follows the header, and its sum.
+// noteHeader is the size of a header: the magic, the length of the body, and the body's sum.
 const noteHeader = len(noteMagic) + 4 + 4
 
 // beginNote says that the command is about to start.
@@ -83,9 +84,9 @@ func (n *note) encode(b []byte) []byte {
 	return b
 }
 
-// decodeNote returns the note with which b begins, and what follows it; nil if b begins with no whole note. A note may be
-// erased, or its write cut off before the command could start. One with a right sum that cannot be decoded is of another
-// version, which must close it.
+// decodeNote returns the note at the beginning of b, and the rest; nil if b does not begin with a whole note. A note
+// may be erased, or its write cut off before the command could start. A note with the right sum that cannot be
+// decoded comes from another version of e3, which must close it.
 func decodeNote(b []byte) (n *note, rest []byte) {
 	if len(b) < noteHeader || string(b[:len(noteMagic)]) != noteMagic {
 		return nil, nil
@@ -142,7 +143,7 @@ func decodeNotes(text []byte) (all []*note) {
 	}
 }
 
-// ofRun tells whether the events of a run are to tell of the execution. Those of a job tell it by the job.
+// ofRun tells whether an event of a run must tell of the execution. For the execution of a job, the job's end does.
 func (n *note) ofRun() bool {
 	return n.detail.RunID != "" && n.detail.Workspace != "" && n.job == ""
 }
@@ -185,7 +186,7 @@ const (
 	maxUntold = 256 << 10
 )
 
-// untold are the executions of this process whose end is on record, and of whose end no event is known to be written.
+// untold are the executions of this process whose end is on record but not yet in an event, as far as is known.
 type untold struct {
 	mu    sync.Mutex
 	path  string
@@ -195,7 +196,8 @@ type untold struct {
 	notes map[string][]byte // by id
 }
 
-// keep adds the note of an execution whose end is on record. A fault is none of the execution's: only a hint is lost.
+// keep adds the note of an execution whose end is on record. A fault does not fail the execution: only a hint is
+// lost.
 func (u *untold) keep(dir func() (string, error), end *note) {
 	text := end.encode(nil)
 	u.mu.Lock()
@@ -223,7 +225,7 @@ func (u *untold) keep(dir func() (string, error), end *note) {
 	}
 }
 
-// rewrite leaves out what is told. The caller holds the lock.
+// rewrite writes the file without the executions that are told. The caller holds the lock.
 func (u *untold) rewrite() {
 	next, err := os.OpenFile(u.path+".next", os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -48,7 +48,7 @@ func (c *command) traceOpens(ctx context.Context, spec *runner.Spec) error {
 				look.Inputs = append(look.Inputs, numbered(rel, number))
 			}
 		}
-		for _, out := range item.spec.Output.Entries { // what it makes itself
+		for _, out := range item.spec.Output.Entries { // its own outputs
 			look.Outputs = append(look.Outputs, numbered(out.Path, number))
 		}
 	}
@@ -95,7 +95,7 @@ func (b *box) openedField() ([]refstore.Field, error) {
 	return []refstore.Field{{Name: fieldOpened, Value: value}}, nil
 }
 
-// Opened returns what a command opened. traced is false if that is not on record.
+// Opened returns what a command opened. traced is false if no report is on record.
 func (s *Store) Opened(ctx context.Context, k Key, id string) (found []trace.Finding, traced bool, err error) {
 	rec, err := s.records.Get(ctx, recordKey(k, id), fieldOpened)
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -22,7 +22,7 @@ type verdict struct {
 	err     error // a fault of e3, not of the command
 }
 
-// judge decides what the end of the command means. Of a success only the outputs are still to be collected.
+// judge decides what the end of the command means. After a success only the outputs remain to be collected.
 func (a *assignment) judge(res runner.Result, runErr error) verdict {
 	failed := func(reason Reason, message string) verdict {
 		return verdict{state: record.Error, reason: reason, message: message}
@@ -72,8 +72,8 @@ func (b *box) judgeOutputs(ctx context.Context) verdict {
 	return verdict{state: record.Success, output: info, err: err}
 }
 
-// judgeItem turns the failure of a batch's command, or of an item in it, into one that says nothing about the item,
-// which is then tried alone.
+// judgeItem replaces the failure of a batch's command, or of an item in it, by [ReasonBatch]: it says nothing about
+// the item, which is then tried alone.
 func (i *item) judgeItem(v verdict, exitCode int) verdict {
 	if i.batch.Items == 0 || v.err != nil {
 		return v
@@ -94,7 +94,7 @@ func (i *item) judgeItem(v verdict, exitCode int) verdict {
 	return verdict{state: record.Error, reason: ReasonBatch, message: fmt.Sprintf("in a batch of %d: %s", i.batch.Items, how)}
 }
 
-// endStatus is the record of an execution that has ended so.
+// endStatus is the status to record with this verdict.
 func (v *verdict) endStatus(a *assignment, end time.Time, res runner.Result) *record.Status {
 	status := a.status(v.state)
 	status.CompletedAt, status.Message = end, v.message
@@ -107,7 +107,7 @@ func (v *verdict) endStatus(a *assignment, end time.Time, res runner.Result) *re
 	return status
 }
 
-// endFields are the side fields of that record, beside logs and what a traced command opened.
+// endFields are the side fields of the record, apart from the logs and the report of a traced command.
 func (v *verdict) endFields(a *assignment, status *record.Status, detail *record.Detail) []refstore.Field {
 	fields := []refstore.Field{{Name: fieldDetail, Value: detail.Encode()}}
 	if key := a.x.opts.Key; key != nil {
@@ -136,15 +136,15 @@ func (v *verdict) result(a *assignment, status *record.Status) Result {
 	}
 }
 
-// endTime says when an execution ends whose outputs are stored.
+// endTime computes the end of an execution with stored outputs.
 type endTime struct {
-	part  time.Time            // the end of its part of its batch's time; zero: it ends now
-	idle  time.Duration        // for which the end of its command had waited for this process
-	lapse func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
+	part  time.Time            // the end of its part of the batch's time; zero: it ends now
+	idle  time.Duration        // how long the ended command had waited for this process
+	lapse func() time.Duration // time since the command's end without a lease; nil: none
 }
 
-// at is that time. The time in which the store did not answer after the command's end, or in which no process had the
-// command, is not the execution's: it may be a night.
+// at returns the end. Time after the command's end in which the store did not answer, or no process had the command,
+// does not count: it may be a night.
 func (e *endTime) at(now, startedAt time.Time) time.Time {
 	if !e.part.IsZero() {
 		return e.part

@@ -22,8 +22,8 @@ type Pin struct {
 	record.Pin
 }
 
-// Pins yields the pins in the order of their executions' ids. One that cannot be read comes with its id and an error
-// that wraps ErrMalformed and does not end the list; any other error does.
+// Pins yields the pins in the order of their executions' ids. A pin that cannot be read comes with its id and an
+// error that wraps ErrMalformed, and does not end the list; any other error does.
 func (s *Store) Pins(ctx context.Context) iter.Seq2[Pin, error] {
 	return func(yield func(Pin, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: pins}) {
@@ -59,7 +59,7 @@ func decodePin(rec refstore.Record, err error) (Pin, error) {
 }
 
 // Pin keeps an execution from being pruned until Unpin. It returns false if the execution is already pinned with this
-// note or, for an empty note, with any. The pin survives power loss if the store supports that.
+// note or, if note is empty, with any note. The pin survives power loss if the store supports that.
 func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed bool, err error) {
 	claim, err := c.hold(ctx, k, id) // pruning holds the same claim
 	switch {

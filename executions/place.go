@@ -15,8 +15,8 @@ const (
 	tempFolder = "tmp"
 )
 
-// A place is the folders of a sandbox as they were opened before its command began: what the command wrote is reached
-// through them, without links and never upwards, whatever lies at their paths by then.
+// A place is the folders of a sandbox, opened before its command began. What the command wrote is reached through
+// these open folders, without links and never upwards, whatever lies at their paths by then.
 type place struct {
 	in   *beneath.Dir // the folder that holds the sandbox
 	name string       // of the sandbox in it
@@ -71,7 +71,7 @@ type ground struct {
 	strips bool   // this process's umask takes bits from the modes of staged files
 }
 
-// survey opens a folder, in which mounts are foreign, and finds out, by a folder made in it, what the umask and the file
+// survey opens a folder, in which mounts are foreign. It makes a folder there to find out what the umask and the file
 // system do to modes.
 func survey(path string) (*ground, error) {
 	dir, err := beneath.Open(path)

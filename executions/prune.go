@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// A Victim is an execution to be pruned, in the version that the decision was made on.
+// A Victim is an execution to be pruned, in the version that was judged.
 type Victim struct {
 	Inputs      objectstore.Hash
 	ExecutionID string
@@ -24,9 +24,9 @@ func (e *Execution) Victim() Victim {
 	return Victim{Inputs: e.Key.Inputs, ExecutionID: e.ExecutionID, OutputHash: e.OutputHash, version: e.version}
 }
 
-// pruneWindow is how far ahead a tombstone is dated until its execution is removed. A process may find the execution
-// until then, and a collection spares outputs of executions pruned after that process began. If pruning is interrupted,
-// the tombstone keeps this date.
+// pruneWindow is how far ahead a tombstone is dated until its execution is removed. Until then a process may still
+// find the execution; a collection spares the outputs of executions that were pruned after such a process began. If
+// pruning is interrupted, the tombstone keeps this date.
 const pruneWindow = time.Hour
 
 // Prune removes executions of a task, with their logs, and returns how many. Tombstones come first, dated no earlier
@@ -44,7 +44,8 @@ func (c *Curator) Remove(ctx context.Context, task objectstore.Hash, v Victim, b
 	return n == 1, err
 }
 
-// Bury gives executions of a task that are not on record the tombstones that they lack. One that is on record stays.
+// Bury gives executions of a task that are not on record the tombstones that they lack. An execution that is on
+// record stays.
 func (c *Curator) Bury(ctx context.Context, task objectstore.Hash, lost []Victim, by, reason string) error {
 	_, err := c.pruneTask(ctx, task, lost, by, reason, true)
 	return err
@@ -110,8 +111,8 @@ func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims 
 	return n, nil
 }
 
-// sessionNow is the time by the clock that dates sessions. Where that clock is one for all machines, tombstones are
-// dated by it, because a collector compares the two.
+// sessionNow is the time by the clock that dates sessions. Where all machines share that clock, it also dates
+// tombstones, because a collector compares the two.
 func (c *Curator) sessionNow(ctx context.Context) (time.Time, error) {
 	if clock, ok := c.claims.(refstore.SessionClock); ok {
 		return clock.SessionNow(ctx)

@@ -15,7 +15,7 @@ type durable interface {
 	Sync(ctx context.Context) error
 }
 
-// durably returns a put whose record survives power loss, and a sync that does the same for earlier writes, as far as
+// durably returns a put whose record survives power loss, and a sync that makes earlier writes survive it, as far as
 // the store supports that.
 func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstore.Version, error), sync func(context.Context) error) {
 	if s, ok := c.records.(durable); ok {
@@ -66,8 +66,9 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 	return nil
 }
 
-// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read. If
-// only a side field is torn, the execution may have been an answer, so a tombstone replaces it as after pruning.
+// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read.
+// If only a side field is torn, the execution may have answered a request, so a tombstone replaces the record as
+// after pruning.
 func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
 	if errors.Is(err, refstore.ErrNotFound) {

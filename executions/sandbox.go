@@ -29,9 +29,9 @@ type FileMode = fs.FileMode
 type sandbox struct {
 	place
 	real              string    // work without links: what a command calls its working directory
-	homeTime, tmpTime time.Time // their change times as made: any later change shows
+	homeTime, tmpTime time.Time // their change times when made: any later change shows
 	strips            bool      // this process's umask takes bits from the modes of staged files
-	journal           *os.File  // of files moved out of it; nil: none was
+	journal           *os.File  // of files moved out; nil: none was
 	modes             modes.Modes
 	logs              sandboxLogs
 	note              sandboxNote
@@ -41,21 +41,22 @@ type sandbox struct {
 	moved     bool // its folders are elsewhere now
 	replaced  bool // another folder than the command's working directory lies in its place
 
-	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
-	// inputs are the present one's. Inputs that are small files give their inodes to the next content.
+	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs,
+	// files and inputs belong to the present command. The inode of an input that is a small file takes the next
+	// content.
 	spare  map[string]bool
 	dirs   []string // parents before children
 	files  []string // removed afterwards
 	inputs []string
 	old    []string    // inputs of the latest command, still there
 	stash  int         // number of further such files, in root
-	mixed  bool        // a tree is among the inputs: a file must not replace one of its files
+	mixed  bool        // the inputs include a tree, whose files no other file must replace
 	kept   []*checkout // in work
 
-	// For a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
+	// For a command in a closed room, which sees only the folder around work, home and tmp.
 	closed  bool
 	lent    []*layer // mounted below work
-	scratch string   // a folder for the kernel; "": there is no layer
+	scratch string   // work folder of the overlay mount; "": there is no layer
 }
 
 // sandboxLogs are the two files that take what the command prints.
@@ -76,12 +77,12 @@ type sandboxNote struct {
 
 // Bounds of the files whose inodes take the next content. The next sync writes to the disk what is in them.
 const (
-	maxReused = 64 << 10 // bytes of one
+	maxReused = 64 << 10 // bytes of a file
 	maxStash  = 16
 )
 
-// maxUsed is how many sandboxes wait for a check of the processes in them. A check costs as much as ten to fifty
-// sandboxes, whatever their number. Each has six files open.
+// maxUsed is how many sandboxes wait for a scan for processes in them. A scan costs as much as making ten to fifty
+// sandboxes, whatever their number. Each sandbox has six files open.
 const maxUsed = 64
 
 // sandboxes is a pool. All of them lie in a directory that belongs to this process and is swept after its death.
@@ -242,7 +243,7 @@ func (b *sandbox) folder(in *beneath.Dir, name string) (*beneath.Dir, error) {
 	return in.Sub(name)
 }
 
-// fixMode restores the mode of what was staged at rel if the umask has taken bits of it.
+// fixMode restores the mode of the staged file or folder at rel if the umask has taken bits from it.
 func (b *sandbox) fixMode(rel string, mode FileMode) error {
 	if !b.strips {
 		return nil
@@ -370,8 +371,8 @@ func (b *sandbox) placeFile(rel string) error {
 	return b.clearFolder(rel)
 }
 
-// placeInput prepares the place of an input, as placeFile does. It returns true if there is a file whose inode may take the new
-// content (objectstore.Rewrite).
+// placeInput prepares the place of an input, as placeFile does. It returns true if a file is there whose inode may
+// take the new content (objectstore.Rewrite).
 func (b *sandbox) placeInput(rel string) (reused bool, err error) {
 	if slices.Contains(b.inputs, rel) {
 		return false, nil // a glob has staged it
@@ -400,7 +401,7 @@ func (b *sandbox) placeInput(rel string) (reused bool, err error) {
 	default:
 		return false, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) { // an earlier command could reach the file
+	if errors.Is(err, fs.ErrNotExist) { // an earlier command may have removed the file
 		return false, nil
 	}
 	return err == nil, err
@@ -461,9 +462,9 @@ func (b *sandbox) clearSpare() error {
 	return nil
 }
 
-// tidy removes the staged files, or keeps small ones as old, and keeps the folders, because making folders costs most. It
-// returns false if the command left anything of its own or changed a folder. A folder is used only after every folder on
-// the way is known to be one: the command may have put a link in its place.
+// tidy removes the staged files, except small ones, which it keeps in old. It keeps the folders, because making
+// folders costs most. It returns false if the command left anything of its own or changed a folder. A folder is used
+// only after every folder on the way is known to be one: the command may have put a link in its place.
 func (b *sandbox) tidy() bool {
 	if info, err := b.work.Lstat("."); err != nil || info.Mode().Perm() != 0o700 {
 		return false

@@ -17,8 +17,8 @@ import (
 )
 
 // stage puts the declared inputs, and nothing else, into the sandbox, and returns the environment of the command.
-// Declared paths are relative to the sandbox, so that they are the same wherever it lies. Of a task that runs in batches
-// it stages what belongs to the item; stageBatch does the rest.
+// Declared paths are relative to the sandbox, so that they are the same wherever it lies. For a task that runs in
+// batches it stages only what belongs to the item; stageBatch does the rest.
 func (b *box) stage(ctx context.Context) ([]string, error) {
 	spec := b.spec
 	if len(spec.Inputs) != len(b.req.Inputs) {
@@ -56,8 +56,8 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 	return b.lastEnv(env), b.clearSpare()
 }
 
-// eachInput has a function stage or look up inputs, those that belong to the item of a batch or all others, and appends
-// what the command's environment says of them.
+// eachInput calls do for the inputs of the batch's item (own), or for all others, and appends the returned texts to
+// the command's environment.
 func (b *box) eachInput(ctx context.Context, env []string, own bool, do func(context.Context, record.Input, objectstore.Hash) (string, bool, error)) ([]string, error) {
 	for i, in := range b.spec.Inputs {
 		if b.ownsInput(in) != own {

@@ -16,10 +16,10 @@ const (
 	fieldOutput     = "output" // hash of the output + "\n", for people and the reference
 	fieldDetail     = "detail.beast2"
 	fieldRejected   = "rejected.beast2"
-	fieldSignature  = "signature.beast2" // absent where its maker had no key
+	fieldSignature  = "signature.beast2" // absent if its maker had no key
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
-	fieldJob        = "job" // Job.Ref of an execution that was announced; only read where needed
+	fieldJob        = "job" // Job.Ref of an announced execution; only read where needed
 )
 
 // sideFields are the fields that an Execution is decoded from.
@@ -74,7 +74,7 @@ type presumer interface{ Presumes() bool }
 func NewStore(records Records, objects Objects) *Store {
 	p, ok := objects.(presumer)
 	s := &Store{records: records, objects: objects, presumes: ok && p.Presumes(), parallel: 1, kinds: &kinds{}}
-	if far, ok := objects.(interface{ Parallel() int }); ok { // the records are mostly remote too
+	if far, ok := objects.(interface{ Parallel() int }); ok { // if objects are remote, records mostly are too
 		s.parallel = far.Parallel()
 	}
 	return s
@@ -88,8 +88,8 @@ func (s *Store) WithObjects(objects Objects) *Store {
 	return &with
 }
 
-// Telling returns a store over the same records whose curators call tell, once in each wait of more than a second for another
-// process, with what they wait for.
+// Telling returns a store over the same records whose curators call tell once, with its cause, in each wait of more
+// than a second for another process.
 func (s *Store) Telling(tell func(error)) *Store {
 	with := *s
 	with.tell = tell

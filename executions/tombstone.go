@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// Tombstones are kept for TombstoneLifetime; the one of each key's latest success for a year.
+// Tombstones are kept for TombstoneLifetime; the tombstone of each key's latest success for a year.
 const (
 	latestTombstoneLifetime = 365 * 24 * time.Hour
 	TombstoneLifetime       = 30 * 24 * time.Hour
@@ -132,7 +132,7 @@ func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (reco
 	return list, nil
 }
 
-// Tombstone returns the tombstone that explains a miss: of the key's latest pruned success, else of its latest pruned
+// Tombstone returns the tombstone that explains a miss: for the key's latest pruned success, else its latest pruned
 // failure; nil if there is none.
 func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error) {
 	list, err := s.TaskTombstones(ctx, k.Task)
@@ -150,7 +150,8 @@ func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error)
 	return found, err
 }
 
-// prunedTask finds a tombstone of a task by the prefix of an id; nil if there is none or the record cannot be read.
+// prunedTask returns a PrunedError for a tombstone of the task whose id has the prefix; nil if there is none or the
+// record cannot be read.
 func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix string) error {
 	list, err := s.TaskTombstones(ctx, task)
 	if err != nil {
@@ -164,8 +165,8 @@ func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix st
 	return nil
 }
 
-// Tombstones yields all tombstones, task by task. One that cannot be read comes with an error that wraps ErrMalformed
-// and does not end the list; any other error does.
+// Tombstones yields all tombstones, task by task. A record that cannot be read comes with an error that wraps
+// ErrMalformed, and does not end the list; any other error does.
 func (s *Store) Tombstones(ctx context.Context) iter.Seq2[Pruned, error] {
 	return func(yield func(Pruned, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {

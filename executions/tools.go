@@ -19,7 +19,7 @@ import (
 // and another machine may have the program.
 var ErrOtherTool = errors.New("another program than that in the key")
 
-// An otherTool says what differs between a program of the key and that of this machine.
+// An otherTool says how this machine's program differs from the program in the key.
 type otherTool struct {
 	program, host string
 	changed       []string // record.ToolChanges; empty: unknown
@@ -61,7 +61,7 @@ func (a *assignment) checkTools(ctx context.Context, closed *room.Room) error {
 		}
 		if objectstore.Sum(data) != a.req.Inputs[i] {
 			other := &otherTool{program: program, host: a.x.opts.Host}
-			if v, err := a.readValue(ctx, a.req.Inputs[i]); err == nil { // else it is told without them
+			if v, err := a.readValue(ctx, a.req.Inputs[i]); err == nil { // else the error does not list the parts
 				was, _ := v.Text()
 				other.changed = record.ToolChanges(was, text)
 			}
@@ -80,7 +80,7 @@ func (a *assignment) checkTools(ctx context.Context, closed *room.Room) error {
 	return nil
 }
 
-// toolParts reads a program of the PATH, or what this machine has for one of the project.
+// toolParts reads a program of the PATH, or what this machine has to run a program file of the project.
 func (a *assignment) toolParts(ctx context.Context, program string) ([]tools.Part, error) {
 	if !record.ToolFile(program) {
 		return a.x.opts.Tools.Find(program)

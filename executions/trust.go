@@ -35,7 +35,7 @@ func NewDemand(keys []signature.PublicKey) *Demand {
 	return d
 }
 
-// Date says since when one of the keys is trusted. It is not called once the demand is in use.
+// Date sets the time since when a key is trusted. It is not called once the demand is in use.
 func (d *Demand) Date(key signature.PublicKey, since time.Time) { d.keys[key] = since }
 
 // Trusts tells whether executions signed with k are accepted; nil is no key.
@@ -158,8 +158,8 @@ func (s *Store) Untrusted(ctx context.Context, e *Execution) (string, error) {
 	return d.refuses(e), nil
 }
 
-// TrustedSince returns since when the key is trusted that has signed an execution; the zero time if no signature is asked
-// for, if the key is not trusted, and if that is unknown.
+// TrustedSince returns when the signer's key became trusted; zero if no signature is demanded, if the key is not
+// trusted, or if the time is unknown.
 func (s *Store) TrustedSince(ctx context.Context, e *Execution) (time.Time, error) {
 	d, err := s.demand(ctx)
 	if err != nil || d == nil || e.Signature == nil {

@@ -26,7 +26,7 @@ func (b *box) copyLayers(ctx context.Context) error {
 	return nil
 }
 
-// copyLayer makes one copy. Changes and removals that a command in the room has made there stay.
+// copyLayer makes one copy. It keeps changes and removals that a command in the room has made there.
 func (b *box) copyLayer(ctx context.Context, l *layer) error {
 	work := b.work
 	for parent := filepath.Dir(l.rel); parent != "."; parent = filepath.Dir(parent) {
@@ -70,7 +70,7 @@ func (b *box) checkOutLayer(ctx context.Context, l *layer, in *beneath.Dir, to s
 	return err
 }
 
-// fillIn moves what is in one folder to another, which hides some of it.
+// fillIn moves the content of one folder into another, except what the other has or hides.
 func fillIn(in *beneath.Dir, from string, at *beneath.Dir, to string) error {
 	source, err := in.Sub(from)
 	if err != nil {
@@ -119,7 +119,7 @@ func removeGone(work *beneath.Dir, rel string) error {
 		if err == nil && e.Type()&fs.ModeCharDevice != 0 && room.Gone(top, file) {
 			return top.Remove(file)
 		}
-		if errors.Is(err, fs.ErrPermission) { // a folder that the command has closed
+		if errors.Is(err, fs.ErrPermission) { // a folder that the command has made inaccessible
 			return fs.SkipDir
 		}
 		return err

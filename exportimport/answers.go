@@ -42,8 +42,8 @@ func (f *finder) attempts(ctx context.Context, ws string, run *record.Run) error
 	return nil
 }
 
-// answers finds the executions that a start on the workspace's datasets would use, and those that made its outputs. For
-// a task with neither it adds a note with the reason.
+// answers finds the executions that a start on the workspace's datasets would use, and the executions that made its
+// outputs. For a task without either it adds a note with the reason.
 func (f *finder) answers(ctx context.Context, s *snapshot) error {
 	graph, err := graph.New(s.pkg)
 	if err != nil {
@@ -77,7 +77,7 @@ type answered struct {
 	why    string           // why there is no result
 }
 
-// look finds the result of a task. No other goroutine uses the task's element meanwhile.
+// look finds the result of a task. Meanwhile no other goroutine uses the task's element of tasks.
 func (a *answering) look(ctx context.Context, i int32, key *executions.Key) (*dataflow.Produced, error) {
 	t := &a.tasks[i]
 	if key == nil {
@@ -165,7 +165,7 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 		if a.tasks[i].found && a.tasks[i].output == h {
 			continue
 		}
-		if have[name+"/"+leaf.Hash] { // found by the run
+		if have[name+"/"+leaf.Hash] { // the search by the run has found it
 			a.tasks[i].found = true
 			continue
 		}
@@ -187,7 +187,7 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 }
 
 // eastMakers finds the executions that made the outputs of a workspace of the reference. No start answers here, so
-// there is nothing else to find. For an output without one it adds a note.
+// there is nothing else to find. For an output without such an execution it adds a note.
 func (f *finder) eastMakers(ctx context.Context, s *snapshot) error {
 	tasks, err := f.repo.Workspaces.Datasets.EastTasks(ctx, &s.state)
 	if err != nil {
@@ -283,7 +283,7 @@ func (a *answering) former(ctx context.Context, wanted map[string]product) error
 		if e := best[name]; e != nil {
 			a.add(e)
 			t.found = true
-		} else if !t.found { // otherwise at least a result for a start is exported
+		} else if !t.found { // otherwise a result for a start is exported, which suffices
 			t.why = fmt.Sprintf("nothing on record has made its output %.8s; %s", m.output, t.why)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 	"e3/workspace"
 )
 
-// apply writes: the objects that the zip's records lead to, and the records once all of them are stored.
+// apply writes the objects that the zip's records lead to and, once all objects are stored, the records.
 func (m *importer) apply(ctx context.Context) error {
 	// Objects of an import that lost power may be incomplete. They must go first, because existing objects are
 	// recognized by their size alone.
@@ -138,7 +138,7 @@ func (m *importer) retiredThere(ctx context.Context, in *incoming, out execution
 // lockName is the lock under which an import writes the records that exist once per run or workspace.
 const lockName = "import"
 
-// patience is the time after which a wait for another import is told.
+// patience is how long a wait for another import lasts before it is told.
 const patience = time.Second
 
 func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
@@ -169,8 +169,8 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// importRun writes the events of the run and then its record, so that a reader of the run finds them. A run that this
-// repository made itself stays as it is.
+// importRun writes the events of the run and then its record, so that a reader of the run finds them. A run that was
+// made in this repository stays as it is.
 func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
@@ -207,7 +207,7 @@ func (m *importer) importRun(ctx context.Context) error {
 	return err
 }
 
-// recordRun has the journal of the workspace tell of the run, whose events are whole, once.
+// recordRun adds the run, whose events are whole, to the journal of the workspace, once.
 func (m *importer) recordRun(ctx context.Context, ws, run string) error {
 	at, err := events.Recorded(ctx, m.repo.Records, ws)
 	if err != nil || at[run] > 0 {
@@ -273,7 +273,7 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 			}
 			offset += int64(n)
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF { // the end of the entry; that of a truncated zip is wrapped
+		if err == io.EOF || err == io.ErrUnexpectedEOF { // the entry's end; a truncated zip wraps these
 			break
 		}
 		if err != nil {

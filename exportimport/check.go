@@ -161,7 +161,7 @@ func (g *groups) add(n *entryName) (sum uint64, begins bool) {
 // scattered refuses executions whose files are not consecutive. Other entries may lie between them.
 func (m *importer) scattered(g *groups) error {
 	slices.Sort(g.list)
-	const enough = 64                     // this many different ones do not collide by chance
+	const enough = 64                     // so many different executions do not collide by chance
 	twice := map[uint64]map[string]bool{} // by hash: the executions that have it
 	for i := 1; i < len(g.list) && len(twice) < enough; i++ {
 		if g.list[i] == g.list[i-1] {

@@ -158,7 +158,7 @@ type gatherer struct {
 func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 	g := &gatherer{
 		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true, size: x.objects.Stat,
-		damaged: func(ctx context.Context, h objectstore.Hash) bool { // reading it for the zip would find that
+		damaged: func(ctx context.Context, h objectstore.Hash) bool { // reading it for the zip would find the damage
 			_, err := objectstore.Copy(ctx, io.Discard, x.objects, h)
 			return err != nil
 		},
@@ -262,7 +262,7 @@ func (g *gatherer) fault(f *reach.Fault) error {
 	switch {
 	case f.Weak && errors.Is(f.Err, objectstore.ErrNotFound):
 		g.closure.absent.Add(f.Ref.Hash)
-		if f.Owner.Role == rolePackage || f.Owner.Role == roleTask && f.Owner.Kind == reach.AnExecution { // behind a task
+		if f.Owner.Role == rolePackage || f.Owner.Role == roleTask && f.Owner.Kind == reach.AnExecution { // of a task
 			g.imageless.Store(true)
 		} else if f.Owner.Kind == reach.AWorkspace {
 			g.lacking[f.Owner.ID] = true
@@ -388,7 +388,7 @@ func leafKind(l record.Leaf) reach.Kind {
 	switch l.Kind {
 	case record.LeafDir:
 		return reach.Dir
-	case record.LeafNode: // e3 writes none, but a zip may have one
+	case record.LeafNode: // e3 writes no such leaf, but a zip may have one
 		return reach.Node
 	}
 	return reach.File
@@ -413,8 +413,8 @@ func (g *gatherer) executions(ctx context.Context, w *reach.Walker) error {
 	})
 }
 
-// optional adds what may be missing: the nodes of snapshots, what e3 has made of the inputs of executions, and inputs that an
-// earlier export has left out.
+// optional adds objects that may be missing: the nodes of snapshots, objects that e3 has made for the inputs of
+// executions, and inputs that an earlier export has left out.
 func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 	s := g.s
 	if s.pkg != nil && !g.noData {

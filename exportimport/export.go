@@ -52,7 +52,7 @@ type exporter struct {
 	objects *overlay
 	tasks   tasks
 	dir     string // where the zip is written
-	name    string // of the zip there
+	name    string // the zip's name there
 
 	unprotected bool // a collection may remove exported objects meanwhile
 }

@@ -53,7 +53,7 @@ type Repository struct {
 	Version    string // of e3, for provenance
 }
 
-// ErrIntegrity is wrapped if a zip, or what is to be exported, does not match its hashes or records.
+// ErrIntegrity is wrapped if a zip, or content to be exported, does not match its hashes or records.
 var ErrIntegrity = errors.New("integrity")
 
 // A ZipError says why a zip is refused. Nothing visible has changed.
@@ -84,7 +84,7 @@ func eventsKey(ws, id string) refstore.Key {
 	return refstore.Key{Partition: "EVENTS/" + ws, Sort: id}
 }
 
-// when is the time of the last change to what a workspace exports.
+// when is the time of the last change to the exported state of a workspace.
 func when(s *record.WorkspaceState, run *record.Run) time.Time {
 	at := s.RootUpdatedAt
 	for _, t := range []time.Time{s.DeployedAt, completed(run)} {

@@ -23,7 +23,7 @@ import (
 type taken struct {
 	key    executions.Key
 	id     string
-	task   string // that it was made for; "" if unknown
+	task   string // the name of its task; "" if unknown
 	state  record.State
 	output objectstore.Hash // of a success
 	steps  string           // the bytes of its provenance; "" if it was made here
@@ -88,7 +88,7 @@ func (f *finder) sorted() []*taken {
 	}
 	slices.SortFunc(list, compareTaken)
 	slices.Sort(f.notes)
-	f.notes = slices.Compact(f.notes) // several searches may note the same
+	f.notes = slices.Compact(f.notes) // several searches may add the same note
 	return list
 }
 
@@ -189,7 +189,7 @@ func (f *finder) lookFor(ctx context.Context, id string, task objectstore.Hash, 
 	return nil, nil
 }
 
-// get reads an execution. It returns nil if the execution does not exist or cannot be read, and notes the latter.
+// get reads an execution. It returns nil if the execution does not exist, or cannot be read, which it notes.
 func (f *finder) get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error) {
 	e, err := f.repo.Executions.Get(ctx, key, id)
 	switch {

@@ -23,11 +23,11 @@ type ImportOptions struct {
 	File string // the zip's name, for provenance and messages
 	// As gives the package another name and version; both or none are set.
 	As workspace.PackageRef
-	// NewWorkspace makes a workspace with the exported state, called Workspace, or by its exported name if that is
-	// "".
+	// NewWorkspace makes a workspace with the exported state. Its name is Workspace or, if that is "", its exported
+	// name.
 	NewWorkspace bool
 	Workspace    string
-	// RequireSigned refuses a zip without a signature by a trusted key, as the repository's settings can do too.
+	// RequireSigned refuses a zip without a signature by a trusted key, like the repository's setting of that name.
 	RequireSigned bool
 	DryRun        bool // find out what would be done, and write nothing
 	Workers       int  // objects stored at a time; 0: one for each core
@@ -151,18 +151,18 @@ type importer struct {
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
 	events  *eventsEntry
-	fold    *runview.Fold // of the events; nil where they are too many to be compared
+	fold    *runview.Fold // of the events; nil if they are too many to be compared
 	state   *record.WorkspaceState
 	stateOf string       // the name of the exported workspace
 	stored  int64        // bytes of objects, by the directory of the zip
-	done    atomic.Int64 // bytes of these that are done
+	done    atomic.Int64 // bytes of objects that are done
 	content *incomingObjects
 	sums    *sums          // of all entries read
 	checked bool           // everything was read once
 	noted   map[string]int // number of notes of each kind
 
 	renamedPackage []byte // the package object under the name of --as; nil if unchanged
-	foreign        bool   // its name and version have other content here
+	foreign        bool   // the package's name and version have other content here
 	exists         bool   // the workspace already exists here
 }
 

@@ -14,8 +14,8 @@ import (
 	"e3/objectstore"
 )
 
-// closure checks that everything that the new records will refer to is here or in the zip, marks it, and protects what
-// is here from collections.
+// closure checks that all objects to which the new records will refer are here or in the zip. It marks them, and
+// protects objects that are here from collections.
 func (m *importer) closure(ctx context.Context) (err error) {
 	if m.content, err = m.incomingObjects(); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (m *importer) closure(ctx context.Context) (err error) {
 	g := &gatherer{objects: store, tasks: &tasks{objects: store}, s: s, present: store.present, size: store.Stat}
 	damaged := false
 	g.damaged = func(ctx context.Context, h objectstore.Hash) bool {
-		if !damaged { // the first one suffices: takeObjects comes to it, and refuses the zip
+		if !damaged { // the first damaged object suffices: takeObjects reads it, and refuses the zip
 			_, err := objectstore.Copy(ctx, io.Discard, store, h)
 			damaged = err != nil
 		}

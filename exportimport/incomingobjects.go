@@ -13,9 +13,9 @@ import (
 	"e3/objectstore"
 )
 
-// incomingObjects is the object store as an import will leave it: the repository's, and the zip's. It stores nothing. The
-// closure marks in it what it meets, so that takeObjects stores no more. It takes 44 bytes of memory for each object of
-// the zip.
+// incomingObjects is the object store as an import will leave it, with the repository's objects and the zip's. It
+// stores nothing. The closure marks the objects that it meets, so that takeObjects stores no others. Each object of
+// the zip takes 44 bytes of memory.
 type incomingObjects struct {
 	Objects
 	m      *importer
@@ -31,10 +31,10 @@ type place struct {
 
 // Fates of an object of the zip.
 const (
-	unmet  uint32 = iota // nothing has led to it
+	unmet  uint32 = iota // no reference has led to it
 	held                 // it is here with the same size, and protected from collections
 	fresh                // it is new here
-	stored               // it was new here, and takeObjects has come to it
+	stored               // it was new here, and takeObjects has reached it
 )
 
 func (m *importer) incomingObjects() (*incomingObjects, error) {
@@ -121,7 +121,7 @@ func (o *incomingObjects) protect(ctx context.Context, h objectstore.Hash) (bool
 	return err == nil, err
 }
 
-// fresh returns the entry of an object that is new here; false for any other one.
+// fresh returns the entry of an object that is new here; false for any other object.
 func (o *incomingObjects) fresh(ctx context.Context, h objectstore.Hash) (e zipfile.Entry, is bool, err error) {
 	i, found := o.find(h)
 	if !found || o.fates[i].Load() == held {
@@ -177,13 +177,13 @@ func (o *incomingObjects) structure(ctx context.Context, hash string) ([]byte, e
 	return objectstore.ReadAll(ctx, o, h, maxStructure)
 }
 
-// store reports whether an object of the zip is to be stored; once for each.
+// store reports, once for each object of the zip, whether to store it.
 func (o *incomingObjects) store(h objectstore.Hash) bool {
 	i, found := o.find(h)
 	return found && o.fates[i].CompareAndSwap(fresh, stored)
 }
 
-// count returns the numbers of objects that are new here, and of those that nothing has led to.
+// count returns how many objects are new here, and to how many no reference has led.
 func (o *incomingObjects) count() (added, left int) {
 	for i := range o.fates {
 		switch o.fates[i].Load() {

@@ -66,8 +66,8 @@ type entryName struct {
 	version   string
 }
 
-// parseName parses the name of an entry. A name of an unknown form is unknownPart; an error reports a name of a known
-// form with invalid content.
+// parseName parses the name of an entry. A name of an unknown form is an unknownPart. An error means that the form is
+// known and the content is invalid.
 func parseName(name string) (entryName, error) {
 	top, rest, _ := strings.Cut(name, "/")
 	segments := strings.Split(rest, "/")
@@ -103,7 +103,7 @@ func parseName(name string) (entryName, error) {
 	return entryName{part: unknownPart}, nil
 }
 
-// parsePackage reads <name>/<version>. A name of the reference may have a scope, @acme/err, which makes it two
+// parsePackage reads <name>/<version>. A name from the reference may have a scope, @acme/err, and is then two
 // folders.
 func parsePackage(rest string) (entryName, error) {
 	name, version, _ := pkgref.SplitKey(rest)

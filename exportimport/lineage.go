@@ -22,7 +22,7 @@ type origin struct {
 	runs   []descent
 }
 
-// descent is the group that an execution or run belongs to.
+// descent is the group of an execution or run.
 type descent struct {
 	id    [16]byte
 	group int32
@@ -124,7 +124,7 @@ func (o *origin) unknown(file string) {
 	o.step.By, o.step.Repository = "a zip without provenance", file
 }
 
-// lead completes the step that leads here.
+// lead completes the last step, which leads here.
 func (o *origin) lead(by string, at time.Time, v settings.Verdict) {
 	o.step.ImportedBy, o.step.ImportedAt = by, at
 	if v.Trust != settings.Unsigned {

@@ -103,7 +103,7 @@ func hashed(r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
-// advance adds to the bytes of objects that are done, and reports them.
+// advance adds n to the bytes of objects that are done, and reports the sum.
 func (m *importer) advance(n int64) {
 	if sum := m.done.Add(n); m.opts.Progress != nil {
 		m.opts.Progress(sum, m.stored)

@@ -96,8 +96,8 @@ func (m *importer) planPackage(ctx context.Context) error {
 // maxPackageMemory bounds the memory of a decoded package beyond its bytes: some 200,000 tasks.
 const maxPackageMemory = 80 << 20
 
-// renamed returns the package object with the name and version of --as; nil for a package of the reference, which has
-// neither.
+// renamed returns the package object with the name and version of --as; nil for a package of the reference, whose
+// object has neither.
 func (m *importer) renamed(ctx context.Context) ([]byte, error) {
 	data, err := m.object(ctx, m.pkg.Hash)
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 // Received is what came from another repository without a zip.
 type Received struct {
 	Outcomes map[executions.Outcome]int
-	// Gone are executions that were not taken, as objects that they name are neither here nor there.
+	// Gone are executions that were not taken, because objects that they name are in neither repository.
 	Gone []string
 }
 
 // Receive takes executions with their logs, and the objects that they name, from a repository that this process can
-// read, by the rules of an import. It is for what a machine has made apart from this repository. A repository that
-// requires signatures takes nothing in this way: settings.ErrUnsigned. It can be repeated.
+// read, by the rules of an import. It is for executions that a machine has made while it was apart from this
+// repository. A repository that requires signatures refuses them with settings.ErrUnsigned. Receive can be repeated.
 func (r *Repository) Receive(ctx context.Context, from *Repository, keys iter.Seq2[refstore.Key, error]) (*Received, error) {
 	set, err := settings.Get(ctx, r.Records)
 	if err != nil {
@@ -113,8 +113,8 @@ func (r *Repository) receive(ctx context.Context, from *Repository, k executions
 	return r.Curator.Import(ctx, in)
 }
 
-// receiveObjects puts the objects that an execution names: its task object, what e3 has made of its inputs and, of a
-// success, its output. As in the execution that names them, inputs may be gone.
+// receiveObjects puts the objects that an execution names: its task object, the objects that e3 has made for its
+// inputs and, after a success, its output. Inputs may be gone, as for any execution.
 func (r *Repository) receiveObjects(ctx context.Context, from *Repository, e *executions.Execution) error {
 	shape, err := reach.TaskShapeOf(ctx, from.Objects, e.Key.Task)
 	if err != nil {
@@ -146,7 +146,7 @@ func (r *Repository) receiveObjects(ctx context.Context, from *Repository, e *ex
 	return errors.Join(err, w.Wait())
 }
 
-// take puts an object, unless it is here: then it is protected.
+// take puts an object. If it is already here, take protects it instead.
 func (r *Repository) take(ctx context.Context, from *Repository, h objectstore.Hash) error {
 	if there, err := r.Objects.Refresh(ctx, h); there || err != nil {
 		return err

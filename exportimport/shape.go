@@ -18,11 +18,11 @@ type tasks struct {
 
 	mu    sync.Mutex
 	known map[objectstore.Hash]reach.TaskShape
-	kept  int // inputs that the executions of all known tasks keep
+	kept  int // number of inputs in known
 }
 
-// maxShapes bounds the task objects that are remembered, and maxInputs the inputs that they keep: a zip can name as many
-// as it has executions.
+// maxShapes bounds the remembered task objects, and maxInputs the remembered inputs: a zip can name a task object for
+// each execution.
 const (
 	maxShapes = 100_000
 	maxInputs = 1 << 20

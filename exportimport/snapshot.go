@@ -21,10 +21,10 @@ type snapshot struct {
 	state     record.WorkspaceState // as exported
 	deployed  string                // hash of the package that is deployed here
 	pkg       *record.Package       // as exported; nil if the reference made it
-	pkgBytes  []byte                // of pkg; nil if it is the deployed one
+	pkgBytes  []byte                // of pkg; nil if pkg is the deployed package
 	inputs    record.Node           // of the tree; nil if the reference made it
 	tasks     record.Node
-	run       *record.Run // the latest that has ended; nil if there is none
+	run       *record.Run // the latest ended run; nil if there is none
 	runSteps  []record.Step
 	bounds    events.Bounds // of the events of run
 	notes     []string
@@ -220,7 +220,7 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	for i := range changed.Inputs {
 		in := &changed.Inputs[i]
 		if in.Source.OfMachine() {
-			continue // every start sets it from its own environment
+			continue // every start sets this input from its own environment
 		}
 		if leaf, ok := inputs.Get(in.Name); ok && leaf != in.Default {
 			in.Default, same = leaf, false

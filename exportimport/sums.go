@@ -13,10 +13,10 @@ import (
 // errChanged reports a zip that was written to during the import, so that earlier checks are void.
 var errChanged = errors.New("the zip has changed while it was read")
 
-// sums makes sure that an entry is the same whenever it is read. The zip is read several times, and the imported bytes
-// must be those that were checked, and found to be signed. It takes some 40 bytes for each entry. The seed is secret,
-// so no other content can be crafted for a sum. Objects need no sum: each time they must hash to their names. It is
-// safe for concurrent use.
+// sums makes sure that an entry is the same whenever it is read. The zip is read several times, and the imported
+// bytes must be the bytes that were checked and are signed. It takes some 40 bytes for each entry. The seed is
+// secret, so nobody can craft other content with the same sum. Objects need no sum: each time they must hash to their
+// names. It is safe for concurrent use.
 type sums struct {
 	seed maphash.Seed
 
@@ -46,7 +46,7 @@ func (s *sums) meet(e *zipfile.Entry, sum uint64) error {
 	return nil
 }
 
-// of returns the sum of an entry that was read, and the sum of other content under its name.
+// of returns the noted sum of an entry, and the sum of content under the entry's name.
 func (s *sums) of(e *zipfile.Entry, content io.Reader) (entry, sum uint64, err error) {
 	h := s.hash(e)
 	_, err = io.Copy(h, content)

@@ -131,7 +131,7 @@ func (w *zipWriter) bytes(n entryName, content []byte) error {
 	return w.zip.AddBytes(name, content)
 }
 
-// stream adds an entry that is read from a stream. If the stream ends before its size, short returns the reason.
+// stream adds an entry that is read from a stream. If the stream ends before size bytes, short returns the reason.
 func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, error), short func() error) error {
 	name, hash := n.String(), new(objectstore.Hash)
 	if err := w.list(name, hash); err != nil {
@@ -152,7 +152,7 @@ func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, 
 	})
 }
 
-// list notes an entry that is about to be added for the manifest.
+// list notes for the manifest an entry that is about to be added.
 func (w *zipWriter) list(name string, hash *objectstore.Hash) error {
 	if len(w.pending) >= pendingMost {
 		if err := w.drain(); err != nil {
@@ -372,7 +372,7 @@ func (w *zipWriter) provenance(list []*taken) *record.Export {
 	return e
 }
 
-// sums adds the list of all entries. Its digest is that of the manifest, which has the same lines.
+// sums adds the list of all entries. Its digest equals the manifest's, which has the same lines.
 func (w *zipWriter) sums() error {
 	if err := w.drain(); err != nil {
 		return err
@@ -402,7 +402,7 @@ func (w *zipWriter) sign() error {
 	return w.zip.AddBytes(signature.EntryName, content)
 }
 
-// explain names what needs an object that is damaged or gone.
+// explain adds to an error which dataset or record needs the damaged or missing object.
 func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error {
 	var corrupt *objectstore.CorruptError
 	if !errors.As(err, &corrupt) {

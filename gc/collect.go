@@ -43,8 +43,8 @@ type Objects interface {
 
 // far is a remote object store, where each call is a request.
 type far interface {
-	// Grace is the margin by which an object must be older than a cut-off for SweepShard to remove it. While SweepShard
-	// calls keep for an object, Stat of that object costs nothing.
+	// Grace is the margin by which an object must be older than a cut-off for SweepShard to remove it. While
+	// SweepShard calls keep for an object, Stat of that object costs nothing.
 	Grace() time.Duration
 }
 
@@ -56,7 +56,7 @@ type Stores struct {
 	Jobs       reach.Jobs
 	Now        func() time.Time
 	Holder     func() string // describes this process, as LockState.Holder
-	By         string        // user@host, as in the tombstones that this process would write; "" if unknown
+	By         string        // user@host, in the form of tombstones; "" if unknown
 }
 
 // Options adjust a collection.
@@ -97,8 +97,8 @@ const lockName = "gc"
 
 // Collect removes the objects that nothing reaches, while other processes may work in the repository. It can be
 // interrupted at any point, and repeated. Only one runs at a time: a second one gets a BusyError. If a required
-// reference cannot be followed, and what lies behind it is unknown, it returns an UnsafeError before anything is
-// removed.
+// reference cannot be followed, so that the objects behind it are unknown, it returns an UnsafeError before anything
+// is removed.
 func Collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 	report, err := collect(ctx, s, o)
 	// A dry run takes no lock: another collection may have removed an object together with the record that named it.
@@ -111,7 +111,7 @@ func Collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 // dryTries is the number of dry runs after which a missing object is reported.
 const dryTries = 3
 
-// odd reports whether a collection has found something missing.
+// odd reports whether a collection has found a missing object.
 func odd(r *Report, err error) bool {
 	var unsafe *UnsafeError
 	return errors.As(err, &unsafe) || err == nil && (r.Missing > 0 || len(r.Warnings) > 0)
@@ -135,7 +135,7 @@ func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 			c.progress(Progress{Phase: Waiting})
 			end, err := b.Quiesce(ctx)
 			var locked *refstore.LockedError
-			if errors.As(err, &locked) { // the barrier of a verify
+			if errors.As(err, &locked) { // a verify holds its barrier
 				return nil, &BusyError{Holder: string(locked.Holder)}
 			}
 			var unsettled *refstore.UnsettledError
@@ -170,8 +170,8 @@ type collection struct {
 	far     far // the objects, if they are remote; else nil
 	workers int // shards that are swept at a time
 
-	cutoff time.Time     // spares objects that are not older by the grace; zero, in a dry run alone, spares none
-	oldest time.Time     // begin of the oldest other session, or now: it may use executions pruned since
+	cutoff time.Time     // an object is spared unless it is older by the grace; zero, only in a dry run: none is
+	oldest time.Time     // begin of the oldest other session, which may use executions pruned since; or now
 	behind time.Duration // bound on the lag of this machine's clock behind the file system's
 	shared bool          // one clock dates sessions and tombstones on all machines
 	marked *reach.Set
@@ -203,9 +203,9 @@ func (c *collection) progress(p Progress) {
 	}
 }
 
-// mark finds the needed objects. Its order makes it safe beside other processes. It reads (1) the begins of their
-// sessions; (2) the references; (3) tombstones since then, whose executions they may have found before; (4) the names
-// that they protect; (5) the records that they wrote before they ended a protection.
+// mark finds the needed objects. Its order makes it safe beside other processes. It reads (1) when their sessions
+// began; (2) the references; (3) tombstones since (1), whose executions a session may have found before; (4) the
+// names that sessions protect; (5) the records that they wrote before they ended a protection.
 func (c *collection) mark(ctx context.Context) error {
 	c.progress(Progress{Phase: Marking})
 	if err := c.began(ctx); err != nil {
@@ -241,11 +241,11 @@ func (c *collection) mark(ctx context.Context) error {
 }
 
 // Tombstones are dated by the pruning machine's clock, sessions by the file system's. clockSlack bounds the lag of
-// another machine's clock behind the latter. This machine's clock is compared with the file system's; clockGrain allows
-// for the latter's rounding.
+// another machine's clock behind the file system's. This machine's clock is compared with the file system's;
+// clockGrain allows for the rounding of the file system's times.
 //
-// If one clock that all machines read dates both, it has a resolution of a second and may have several instances. Two
-// readings may be in the wrong order by sharedSlack, or by sharedGrain if no other session is live.
+// Where one clock that all machines read dates both, it has a resolution of a second, and may have several instances.
+// Two readings may be in the wrong order by sharedSlack, or by sharedGrain if no other session is live.
 const (
 	clockSlack  = time.Hour
 	clockGrain  = 20 * time.Millisecond
@@ -269,7 +269,7 @@ func (c *collection) prunedSince(by string) time.Time {
 	return c.oldest.Add(-clockSlack)
 }
 
-// began begins a session of the collector, and finds the oldest one. Every process whose session is not listed then
+// began begins the collector's session, and finds the oldest session. Every process whose session is not listed here
 // began later.
 func (c *collection) began(ctx context.Context) error {
 	var own time.Time
@@ -354,7 +354,7 @@ func (c *collection) fault(f *reach.Fault) error {
 		}
 		c.gone++
 	case errors.As(f.Err, &malformed):
-		if f.Ref.Kind != reach.Task { // behind a task there is only code of the reference
+		if f.Ref.Kind != reach.Task { // a task leads only to code of the reference
 			return &UnsafeError{f}
 		}
 	default:
@@ -368,8 +368,8 @@ func (c *collection) fault(f *reach.Fault) error {
 	return nil
 }
 
-// hides reports whether an object of a kind is the only one to name required objects. Input datasets cannot be made
-// again, while the task that made an incomplete directory makes it again as a whole.
+// hides reports whether an object of a kind may be the only one that names required objects. Input datasets cannot be
+// made again, whereas a task makes an incomplete directory again as a whole.
 func hides(k reach.Kind) bool { return k == reach.Package || k == reach.Node }
 
 // sweep removes unmarked objects, shard by shard.
@@ -385,7 +385,7 @@ func (c *collection) sweep(ctx context.Context) error {
 			mu.Lock()
 			denied := c.far != nil && errors.Is(first, fs.ErrPermission)
 			mu.Unlock()
-			if denied { // each further request would be too
+			if denied { // each further request would be denied too
 				return nil
 			}
 			if err := ctx.Err(); err != nil {
@@ -414,14 +414,14 @@ func (c *collection) sweep(ctx context.Context) error {
 
 type sweptShard struct {
 	live, collected, young Amount
-	files                  int64 // number of live objects that were marked as files
+	files                  int64 // number of existing objects that were marked as files
 }
 
 func (c *collection) sweepShard(ctx context.Context, shard byte) (r sweptShard, err error) {
 	if c.DryRun {
 		return r, c.walkShard(ctx, shard, &r, true)
 	}
-	var unmarked Amount // without sizes where each would be a request
+	var unmarked Amount // without sizes where each size would be a request
 	keep := func(h objectstore.Hash) bool {
 		marked := c.marked.Has(h)
 		if !marked && c.far == nil {
@@ -451,7 +451,8 @@ func (c *collection) sweepShard(ctx context.Context, shard byte) (r sweptShard, 
 	return r, c.walkShard(ctx, shard, &r, false) // some were spared: count them
 }
 
-// walkShard counts the unmarked objects of a shard: for a dry run all of them, else those that the sweep has spared.
+// walkShard counts the unmarked objects of a shard: all of them for a dry run, else only objects that the sweep has
+// spared.
 func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, all bool) error {
 	for e, err := range c.Objects.WalkShard(ctx, shard) {
 		switch {

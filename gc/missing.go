@@ -10,8 +10,8 @@ import (
 	"e3/objectstore"
 )
 
-// missing counts the missing objects that something refers to. The mark phase has already found missing directories and
-// records. This checks files, and only if the sweep saw fewer than were marked.
+// missing counts the missing objects that something refers to. The mark phase has already found missing directories
+// and records. So missing checks only files, and only if the sweep saw fewer files than were marked.
 func (c *collection) missing(ctx context.Context) error {
 	c.report.Missing = c.gone
 	files := c.marked.Of(reach.File)

@@ -67,7 +67,7 @@ type Freed struct {
 	Young Amount `json:"-"`             // spared
 }
 
-// Prune removes executions from the cache by the rules. It never removes a protected execution (see Shield): one that
+// Prune removes executions from the cache by the rules. It never removes a protected execution (see Shield), which
 // runs, is pinned, is named by the current run of a workspace, or would be a hit for a start. If it cannot find the
 // protected executions, it prunes nothing. It removes the records; a collection removes the objects.
 //
@@ -145,7 +145,7 @@ func (p *pruner) protect(ctx context.Context) error {
 }
 
 // snapshots removes from the register the packages that exports made of workspaces, unless a workspace has deployed
-// them. A package that is deployed meanwhile is kept by its workspace.
+// them. A package that is deployed meanwhile stays: its workspace keeps it.
 func (p *pruner) snapshots(ctx context.Context) error {
 	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ type Rules struct {
 	// OlderThan removes executions that were made, or imported, longer ago than this. 0: no such rule.
 	OlderThan time.Duration
 	// KeepLast keeps this many of the latest successes of each task, by its name. It removes older successes, and
-	// failures older than all of those. 0: no such rule.
+	// failures that are older than all kept successes. 0: no such rule.
 	KeepLast int64
 	// MaxSize removes the oldest executions until the objects that only the cache holds have at most this many bytes.
 	// 0: no such rule.
@@ -49,9 +49,9 @@ type Shield uint8
 // The shields, strongest first.
 const (
 	Unshielded Shield = iota
-	ByRunning         // it has not ended
+	ByRunning         // the execution has not ended
 	ByRun             // the run of a workspace names it
-	ByStart           // it would be a hit for a start of a workspace, or of a registered package
+	ByStart           // it would be a hit for a start of a workspace or of a registered package
 	ByPin             // it is pinned
 )
 
@@ -113,7 +113,7 @@ type candidate struct {
 	at     int64 // when it was made or imported, ms
 	good   bool  // a success that is not rejected
 	shield Shield
-	rule   rule // that removes it
+	rule   rule // the rule that removes it
 }
 
 type rule uint8

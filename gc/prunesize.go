@@ -53,7 +53,7 @@ func (p *pruner) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	// Executions that stay come first, so that the rest are the objects that only removed executions hold.
+	// Executions that stay come first. So objects that are counted later are held only by removed executions.
 	for _, goes := range []bool{false, true} {
 		for i := range p.pool.list {
 			c := &p.pool.list[i]
@@ -100,7 +100,8 @@ func placeOf(k executions.Key, id uuid.UUID) place {
 	return p
 }
 
-// sizer walks from all roots except those of executions that may go, which it keeps for later. It is a reach.Sink.
+// sizer walks from all roots except the roots of executions that may go, which it keeps for later. It is a
+// reach.Sink.
 type sizer struct {
 	pool  *pool
 	index map[place]int32 // in the pool

@@ -24,7 +24,7 @@ func (a *Amount) plus(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Gone is a number of repositories that are gone, and the size of what was left of them on this machine.
+// Gone counts repositories that are gone, and the bytes of their remains on this machine.
 type Gone struct {
 	Repositories int   `json:"repositories"`
 	Bytes        int64 `json:"bytes"`
@@ -41,7 +41,7 @@ type Report struct {
 	Leftovers     int         `json:"leftovers"`              // remains of crashes
 	ImportedRuns  int         `json:"importedRuns,omitempty"` // old imported runs
 	Gone          Gone        `json:"gone,omitzero"`          // remains of repositories that are gone
-	Missing       int         `json:"missing"`                // that something refers to
+	Missing       int         `json:"missing"`                // objects that something refers to
 	Warnings      []string    `json:"warnings"`               // references that could not be followed, at most 20
 
 	MoreWarnings int `json:"-"` // beyond Warnings
@@ -51,7 +51,7 @@ type Report struct {
 	Grace time.Duration `json:"-"`
 }
 
-// Freed is what the collection says of a prune before it.
+// Freed is the part of the report that belongs into the report of a prune before the collection.
 func (r *Report) Freed() *Freed { return &Freed{r.Collected, r.Gone, r.Young} }
 
 // MaxWarnings bounds Report.Warnings.

@@ -6,9 +6,9 @@ import (
 	"e3/refstore"
 )
 
-// atOnce makes calls at the same time where each waits for requests, and in turn where the records are on this machine:
-// there a sync covers what was written before it, and waiting costs nothing. The calls are independent of each other. It
-// returns the error of the first that failed.
+// atOnce makes independent calls: at the same time where each waits for requests, one after the other where the
+// records are on this machine. There a sync covers earlier writes, and waiting costs nothing. It returns the error of
+// the first call that failed.
 func atOnce(w *States, calls ...func() error) error {
 	if _, far := w.Records.(refstore.Tailer); !far {
 		for _, call := range calls {

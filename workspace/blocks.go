@@ -59,7 +59,7 @@ func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, 
 	return waiting, err
 }
 
-// Standing is Deferred with the blocks that were approved or rejected and on which no run has acted.
+// Standing is Deferred, and also returns the decided blocks on which no run has acted.
 func (w *Approvals) Standing(ctx context.Context, ws string) (waiting, decided []approval.Block, err error) {
 	state, r, err := w.stand(ctx, ws)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *Approvals) Standing(ctx context.Context, ws string) (waiting, decided [
 	return w.deferred(ctx, state, ws, r)
 }
 
-// stand reads a workspace and its latest run; nil if it has none.
+// stand reads a workspace and its latest run; the report is nil if there is no run.
 func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Report, error) {
 	state, err := w.states.State(ctx, ws)
 	if err != nil {
@@ -81,8 +81,8 @@ func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Repo
 	return state, r, nil
 }
 
-// deferred is Deferred for a workspace whose state and latest run r were read. decided are the blocks that were approved or
-// rejected and on which no run has acted: the next one does.
+// deferred is Standing for a workspace whose state and latest run r were read. The next run acts on the blocks in
+// decided.
 func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) (waiting, decided []approval.Block, err error) {
 	all, err := w.all(ctx, state, ws, "")
 	if err != nil {
@@ -123,8 +123,8 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string) (fou
 	return w.unchanged(ctx, state, found)
 }
 
-// unchanged drops the blocks of tasks that have changed or were removed since. The next run that settles such a task
-// closes them.
+// unchanged drops the blocks of tasks that were changed or removed after the block was made. The next run that
+// settles such a task closes them.
 func (w *Approvals) unchanged(ctx context.Context, state *State, list []approval.Block) ([]approval.Block, error) {
 	if !state.Deployed {
 		return nil, nil
@@ -165,7 +165,7 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 type Decision struct {
 	Workspace string          `json:"workspace"`
 	Task      string          `json:"task"`
-	Run       string          `json:"run"` // the latest that asked
+	Run       string          `json:"run"` // the latest run that asked
 	Block     string          `json:"block"`
 	Type      approval.Type   `json:"type"`
 	Status    approval.Status `json:"status"`
@@ -176,14 +176,14 @@ type Decision struct {
 	Live      bool            `json:"-"` // a run at work waits for it
 }
 
-// Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError, a
-// *NotWaitingError, and a *approval.ResolvedError if it was decided otherwise.
+// Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError,
+// a *NotWaitingError, and an *approval.ResolvedError if the task was decided otherwise.
 func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
 	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Resolve(ctx, b, res) })
 }
 
-// Withdraw takes back the decision about a task: an approval that no run has acted on, or a rejection, as res says. Its
-// errors are those of Resolve.
+// Withdraw takes back the decision about a task: an approval that no run has acted on, or a rejection, as res says.
+// It returns the same errors as Resolve.
 func (w *Approvals) Withdraw(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
 	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Withdraw(ctx, b, res) })
 }
@@ -212,8 +212,8 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, change func(*ap
 	}, err
 }
 
-// present returns the block that the latest run asked about, since other blocks are about other inputs; nil without
-// blocks. Among several it prefers a pending block, then the latest change.
+// present returns the block of the latest run, since other blocks are about other inputs; nil if there are no blocks.
+// Among several it prefers a pending block, then the latest change.
 func present(all []approval.Block) *approval.Block {
 	var found *approval.Block
 	for i := range all {
@@ -251,7 +251,7 @@ func changedAt(b *approval.Block) time.Time {
 	return b.At
 }
 
-// notWaiting says why a task does not wait, or that there is no task of that name.
+// notWaiting returns the error that says why a task does not wait, or that no task has that name.
 func (w *Approvals) notWaiting(ctx context.Context, ws, task string, state *State, r *runview.Report) error {
 	if state.Deployed {
 		pkg, err := w.states.Packages.Load(ctx, state.PackageHash)

@@ -16,8 +16,9 @@ import (
 	"e3/refstore"
 )
 
-// A branch is a workspace that was made from another one for an experiment ("e3 start --as"): it has the other's package
-// and inputs as they were, with some values of its own, and follows no file. The objects and executions are the same.
+// A branch is a workspace that was made from another workspace for an experiment ("e3 start --as"). It has that
+// workspace's package and inputs as they were, with some values of its own, and follows no file. Both share objects
+// and executions.
 
 // A TakenError says that a workspace is no branch that may be made anew.
 type TakenError struct{ Workspace, Why string }
@@ -26,10 +27,10 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("workspace %s %s, so it is not made anew from another one: give another name", e.Workspace, e.Why)
 }
 
-// Branch makes the workspace ws from the workspace from as its next start would see it, with other values for some
-// inputs, which stay. An existing workspace that follows no file and has an unregistered package of that name is made
-// anew; any other is a *TakenError. It takes no lock of from, and changes nothing there. The warnings are about values that no
-// task reads.
+// Branch makes the workspace ws from the workspace from as the next start of from would see it, with other values for
+// some inputs, which stay. If ws exists, follows no file and has an unregistered package of the same name, it is made
+// anew; any other existing ws is a *TakenError. Branch neither locks nor changes from. The warnings are about values
+// that no task reads.
 func (w *Deployer) Branch(ctx context.Context, from, ws string, set []Override) (told events.Settings, warnings []manifest.Warning, err error) {
 	if from == ws {
 		return nil, nil, &TakenError{ws, "is that workspace itself"}
@@ -121,7 +122,7 @@ func (w *Deployer) present(ctx context.Context, ws string, s *State) (*record.Pa
 	return pkg, s.PackageHash, nil
 }
 
-// installBranch makes the tree and the package the workspace's, if that is free or a branch.
+// installBranch gives the workspace the tree and the package, if the workspace is free or a branch.
 func (w *Deployer) installBranch(ctx context.Context, lock *hold, pkg *record.Package, hash string, t *tree, kept map[string]bool) error {
 	ws := lock.ws
 	from, err := w.states.links.origin(ctx, ws, nil, "", true)
@@ -162,7 +163,7 @@ func (w *Deployer) installBranch(ctx context.Context, lock *hold, pkg *record.Pa
 	return err
 }
 
-// isBranch is nil if a workspace is empty, or may have been made from another one with such a package.
+// isBranch returns nil if a workspace is empty, or may be a branch with such a package.
 func isBranch(ctx context.Context, states *States, ws string, s *State, pkg *record.Package) error {
 	if !s.Deployed {
 		return nil
@@ -188,8 +189,8 @@ func isBranch(ctx context.Context, states *States, ws string, s *State, pkg *rec
 	return err
 }
 
-// Main returns the workspace of which all the others in names are branches, "" if there is none: a command without the name
-// of a workspace means it.
+// Main returns the workspace of which all others in names are branches; "": none. A command that names no workspace
+// means this one.
 func (w *Deployer) Main(ctx context.Context, names []string) (string, error) {
 	main, pkg := "", ""
 	others := map[string]*State{}
@@ -223,8 +224,8 @@ func (w *Deployer) Main(ctx context.Context, names []string) (string, error) {
 	return main, nil
 }
 
-// keptInputs are the inputs of a package in a workspace: set values stay if the input's name and kind remain, all others
-// are the defaults. kept gets for each input with a set value whether it was kept.
+// keptInputs are the inputs of a package in a workspace: set values stay if the input's name and kind remain, all
+// other inputs get the defaults. kept gets for each input with a set value whether the value was kept.
 func (w *Deployer) keptInputs(ctx context.Context, pkg *record.Package, old *holdings, kept map[string]bool) (record.Node, error) {
 	inputs := make(record.Node, 0, len(pkg.Inputs))
 	for i := range pkg.Inputs {

@@ -23,11 +23,11 @@ type Built struct {
 	Hash     string
 	Link     *record.Link
 	Warnings []manifest.Warning
-	Over     *Elsewhere // the deployment that it replaced; nil: none, or one of the same file
+	Over     *Elsewhere // the deployment that it replaced; nil: none, or a deployment of the same file
 	Instead  *Elsewhere // set if no workspace was named and the package's name was taken: what holds it
 	Results  *manifest.Results
 	Renamed  string     // the previous name of the package in the same file; "" if it has not changed
-	Replaced []Replaced // values of the deployment Over
+	Replaced []Replaced // values that it replaced
 }
 
 // Build reads a package file, imports its inputs and stores its tasks and the package object. Nothing refers to the
@@ -83,7 +83,7 @@ func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition
 	return w.build(ctx, def, &record.Link{File: filepath.Join(base, manifest.FileName)}, nil)
 }
 
-// build fills in the link, of which the file and its times are given.
+// build fills in the link, whose file and times are given.
 func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
 	rooms, err := w.states.rooms(ctx)
 	if err != nil {
@@ -185,7 +185,8 @@ func (w *States) putValue(ctx context.Context, v any) (record.Leaf, error) {
 	return record.Leaf{Kind: record.LeafValue, Hash: h.String()}, err
 }
 
-// packageTasks stores the task objects, several at a time, except for those in held, which are known to be stored and kept.
+// packageTasks stores the task objects, several at a time, except the ones in held, which are known to be stored and
+// kept.
 func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput, held map[string]bool) ([]record.PackageTask, error) {
 	list := make([]record.PackageTask, len(def.Tasks))
 	g, ctx := errgroup.WithContext(ctx)
@@ -239,7 +240,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	return obj
 }
 
-// batchOf says what belongs to the items of a task that runs in batches; nil of another task.
+// batchOf says what belongs to the items of a task that runs in batches; nil if the task runs in none.
 func batchOf(t *manifest.Task) *record.Batch {
 	if t.Policy.Batch == 0 {
 		return nil
@@ -273,7 +274,7 @@ func outputKind(t *manifest.Task) record.Kind {
 	return entryKind(&t.Outputs[0])
 }
 
-// inputKind is how an input is staged; a file is executable if what feeds it is.
+// inputKind says how an input is staged; a file is executable if its source is.
 func inputKind(def *manifest.Definition, inputs []record.PackageInput, in *manifest.TaskInput) record.Kind {
 	switch in.Kind {
 	case manifest.Dir:
@@ -283,7 +284,7 @@ func inputKind(def *manifest.Definition, inputs []record.PackageInput, in *manif
 	}
 	executable := false
 	switch src := &in.Source; {
-	case src.Path != "": // of an item only the content counts
+	case src.Path != "": // for an item only the content counts
 	case src.Kind == manifest.FromInput:
 		executable = inputs[src.Index].Executable
 	case src.Kind == manifest.FromTask:

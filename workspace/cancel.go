@@ -66,8 +66,8 @@ func causeOf(cause error) (by, reason string) {
 	return "", cause.Error() // a signal to this process
 }
 
-// means reports whether a request is for the run with that id that the lock's holder performs. The id is "" as long as
-// the run has none.
+// means reports whether a request is for the run of the lock's holder. run is the id of that run, "" as long as it
+// has none.
 func means(c *record.Cancellation, state *record.LockState, run string) bool {
 	return meansHold(c, state) && (c.Run == "" || c.Run == run)
 }
@@ -82,7 +82,7 @@ type cancelWatch struct {
 	id      atomic.Pointer[string] // of the run, once it has one
 	watch   func()                 // starts looking repeatedly; further calls do nothing
 	unwatch func()                 // stops looking, and removes the request that was answered
-	cause   error                  // why the run's context had ended when its tasks had
+	cause   error                  // the context's cause at the end of the last task
 }
 
 // watchCancellation returns the context of the run, which a request cancels, and look, which looks for a request once.
@@ -168,8 +168,8 @@ type CancelOptions struct {
 	// OnWait is called once, after Patience, with the holder of the workspace. It may be nil.
 	OnWait   func(*BusyError)
 	Patience time.Duration
-	// OnLeft is called for each task of the cancelled run whose command may run on: its worker is gone, and another machine,
-	// user or folder has the supervisor. It may be nil.
+	// OnLeft is called for each task of the cancelled run whose command may run on: the worker is gone, and the
+	// supervisor belongs to another machine, user or folder. It may be nil.
 	OnLeft  func(task, worker string)
 	Curator *executions.Curator // closes a run whose process died; nil: the next start does
 }
@@ -180,7 +180,7 @@ type CancelStatus string
 // The outcomes of a cancellation.
 const (
 	CancelIdle        CancelStatus = "idle"        // the workspace is not being run
-	CancelRequested   CancelStatus = "requested"   // the run has been asked, and was not waited for
+	CancelRequested   CancelStatus = "requested"   // the request is recorded; the end was not awaited
 	CancelDone        CancelStatus = "cancelled"   // the run is cancelled
 	CancelBefore      CancelStatus = "not begun"   // the start ended before its run began
 	CancelCompleted   CancelStatus = "completed"   // the run completed before it saw the request
@@ -195,12 +195,12 @@ type Cancelled struct {
 	RunID     string       `json:"run,omitempty"`
 	By        string       `json:"by,omitempty"` // who cancelled; absent for a signal
 	Reason    string       `json:"reason,omitempty"`
-	Closed    bool         `json:"closed,omitempty"`    // it had been interrupted
+	Closed    bool         `json:"closed,omitempty"`    // the run had been interrupted
 	Withdrawn int          `json:"withdrawn,omitempty"` // queued tasks that no worker had begun
 	MayRunOn  []string     `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped
 }
 
-// UnresponsiveError says that a run was asked to stop and has not stopped.
+// UnresponsiveError says that a run has not stopped although it was asked to.
 type UnresponsiveError struct {
 	Busy  *BusyError
 	After time.Duration
@@ -211,8 +211,8 @@ func (e *UnresponsiveError) Error() string {
 }
 
 // Cancel asks the run of a workspace to stop, and waits for its end. An idle workspace is a result, not an error; a
-// workspace held for another operation is a BusyError. Of several requests the first one counts. A request stays
-// recorded if ctx or the timeout ends the wait. Queued jobs of dead runs that no worker has begun are withdrawn.
+// workspace held for another operation is a BusyError. The first of several requests counts. A request stays recorded
+// if ctx or the timeout ends the wait. Queued jobs of dead runs that no worker has begun are withdrawn.
 func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
 	if _, err := w.states.State(ctx, ws); err != nil {
 		return nil, err
@@ -311,7 +311,7 @@ type canceller struct {
 	holder *record.LockState // of the hold to cancel
 	asked  *record.Cancellation
 	run    string    // "" if it is not known
-	until  time.Time // an upper bound of when the hold ended
+	until  time.Time // upper bound of the end of the hold
 }
 
 // request records the request, unless the run already has one.
@@ -362,7 +362,7 @@ func (c *canceller) learn(ctx context.Context) error {
 func (c *canceller) wait(ctx context.Context) error {
 	began, told := time.Now(), c.o.OnWait == nil
 	// A dead holder counts as alive until its death is known. With leases that takes at most one lease, and the run is
-	// then found interrupted. A process that takes over from it ends the wait as well.
+	// then found interrupted. A process that takes over from the dead holder ends the wait as well.
 	first, most := refstore.Pace(c.w.states.Locks)
 	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
 		text, heard, held, err := refstore.HeldBy(ctx, c.w.states.Locks, lockName(c.ws))
@@ -397,7 +397,7 @@ func (c *canceller) wait(ctx context.Context) error {
 	}
 }
 
-// outcome says how the cancelled run ended. It removes the request if the run has not.
+// outcome says how the cancelled run ended. It removes the request unless the run has done so.
 func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	if rec, err := c.w.states.Records.Get(ctx, cancelKey(c.ws)); err == nil {
 		if left, bad := record.DecodeCancellation(rec.Value); bad == nil && meansHold(left, c.holder) {
@@ -479,8 +479,8 @@ func idPrefix(t time.Time) string {
 	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
 }
 
-// RemoveForce is Remove, but cancels a run of the workspace first and waits for its end; likewise for a run that begins
-// meanwhile. As with Remove, a workspace that is held for another operation is not removed.
+// RemoveForce is Remove, but first cancels a run of the workspace and waits for its end. It does the same with a run
+// that begins meanwhile. As with Remove, a workspace that is held for another operation is not removed.
 func (w *Runner) RemoveForce(ctx context.Context, name string, o CancelOptions) error {
 	o.NoWait = false
 	for {

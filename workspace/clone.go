@@ -19,9 +19,9 @@ import (
 	"e3/refstore"
 )
 
-// A clone is the directory that holds a package file. The directory itself identifies it, not the path that leads to
-// it. Only this file decides which clone a workspace follows, how that is recorded, and in which clone the current
-// folder lies (doc/design.md, §11, Clones).
+// A clone is the directory that holds a package file. A clone is identified by the directory itself, not by a path
+// that leads there. This source file alone decides which clone a workspace follows, how that is recorded, and in
+// which clone the current folder lies (doc/design.md, §11, Clones).
 
 // clonePath is the path of a package file that identifies its clone: symbolic links are resolved, except for the file's
 // own name.
@@ -157,8 +157,8 @@ func (w *Deployer) Follows(ctx context.Context, ws, file string) (bool, error) {
 	return err == nil && sameFile(linked, file), err
 }
 
-// heldBy returns the deployment that deploying a package file would replace: another clone's, on any machine, or that
-// of a registered package. It is nil if there is none, or if the workspace already follows the file.
+// heldBy returns the deployment that deploying a package file would replace: of another clone, on any machine, or of
+// a registered package. It is nil if there is none, or if the workspace already follows the file.
 func (w *links) heldBy(ctx context.Context, ws string, s *State, file string) (*Elsewhere, error) {
 	if !s.Deployed {
 		return nil, nil
@@ -201,8 +201,8 @@ func (w *links) deployedElsewhere(ctx context.Context, ws string, s *State, link
 	return e, err
 }
 
-// takenBy returns the deployment that reserves a workspace, unless the workspace is named explicitly: an existing other
-// clone's, or that of a registered package.
+// takenBy returns the deployment that reserves a workspace against a command that does not name it: of another
+// existing clone, or of a registered package.
 func (w *States) takenBy(ctx context.Context, ws, file string) (*Elsewhere, error) {
 	s, err := w.State(ctx, ws)
 	if errors.Is(err, ErrNotFound) {
@@ -219,7 +219,7 @@ func (w *States) takenBy(ctx context.Context, ws, file string) (*Elsewhere, erro
 }
 
 // ownName returns the first of name, name-2, name-3, … that is free for a package file if no workspace was named.
-// instead is the deployment that holds name itself, if that is taken.
+// instead is the deployment that holds name, if name is taken.
 func (w *States) ownName(ctx context.Context, name, file string) (own string, instead *Elsewhere, err error) {
 	for n := 1; ; n++ {
 		own := numbered(name, n)
@@ -292,9 +292,9 @@ func either(other *UnfollowedError, err error) error {
 	return err
 }
 
-// standsIn returns the package file of the clone of a package that contains dir; "" if no clone does, or if the nearest
-// one is followed. It skips files of other packages, such as those of a nested project. An unreadable file may be of
-// any package.
+// standsIn returns the package file of the clone of a package that contains dir; "" if no clone does, or if the
+// nearest clone is followed. It skips files of other packages, such as those of a nested project. An unreadable file
+// may be of any package.
 func standsIn(dir, followed, name, pkg string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

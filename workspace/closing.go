@@ -12,8 +12,9 @@ import (
 	"e3/refstore"
 )
 
-// A closing is the closing of a dead run: first the account of what the run has left (its record, its log, its jobs,
-// the executions that its process had begun), then what its log is to say of each task, then its record and its end.
+// A closing closes a dead run. First it reads what the run has left: its record, its log, its jobs, and the
+// executions that its process had begun. Then it completes the log for each task, and then writes the record and the
+// end of the log.
 type closing struct {
 	w       *Runner
 	x       reaper
@@ -22,22 +23,22 @@ type closing struct {
 	f       *runview.Fold
 	said    said              // of executions
 	shared  map[string]bool   // executions of other runs, for which this one has waited
-	blocks  map[string]string // that tasks have waited for, the last of each
+	blocks  map[string]string // the last block that each task has waited for
 	open    map[string]bool   // executions whose job has not ended
-	// attempts are those that workers have begun.
+	// attempts are the attempts that workers have begun.
 	attempts []JobAttempt
-	late     map[string]bool // executions that go on
-	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
+	late     map[string]bool // executions that go on without the run
+	// anonymous says that no event names the run's process; then the events of executions do.
 	anonymous bool
 	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
 
-	rec      refstore.Record // the run's, with what it says of the log's bounds
+	rec      refstore.Record // the run's record, with its field for the log's bounds
 	bounds   events.Bounds
-	recorded *record.Run // what rec says, later what it is to say; nil if it cannot be read
-	others   int         // executions of other runs, and retries of this one, that are noted
+	recorded *record.Run // the run in rec, later as it will be written; nil: unreadable
+	others   int         // noted executions of other runs, and noted retries of this run
 }
 
-// newClosing begins the closing of a run of whose log nothing is read yet.
+// newClosing begins the closing of a run. It reads nothing.
 func newClosing(w *Runner, ws, run string) *closing {
 	return &closing{
 		w: w, ws: ws, run: run, f: runview.NewFold(), said: said{}, shared: map[string]bool{}, blocks: map[string]string{},
@@ -46,8 +47,8 @@ func newClosing(w *Runner, ws, run string) *closing {
 }
 
 // readRecord reads the run's record. found is false if there is none, or if the run was imported: such a run is not
-// closed. A record may be unreadable: it was lost in a power failure, since it was never synced, so the run had not
-// finished; or it is damaged, and the events say how the run ended.
+// closed. A record may be unreadable for two reasons. A power failure lost it before it was synced, so the run had
+// not finished; or it is damaged, and the events say how the run ended.
 func (c *closing) readRecord(ctx context.Context) (found bool, err error) {
 	c.rec, err = c.w.states.Records.Get(ctx, runview.Key(c.ws, c.run), runview.FieldProvenance, FieldEvents)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -68,7 +69,7 @@ func (c *closing) readRecord(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// readJobs drops what an earlier attempt at closing has noted, withdraws the jobs that no worker has begun, and reads
+// readJobs drops the notes of an earlier attempt at closing, withdraws the jobs that no worker has begun, and reads
 // the others.
 func (c *closing) readJobs(ctx context.Context) (err error) {
 	if c.others, err = c.w.states.dropLate(ctx, c.ws, c.run); err != nil {
@@ -110,12 +111,12 @@ func (c *closing) emit(e events.Event) {
 	c.said.add(&e)
 }
 
-// ran emits an event of an execution that a process had begun or went on with.
+// ran emits an event of an execution that a process had begun or continued.
 func (c *closing) ran(typ events.Type, at time.Time, task, execution, worker string, data *events.Data) {
 	c.emit(events.Event{Type: typ, Time: at, Task: task, Execution: execution, Worker: worker, Data: data})
 }
 
-// adopted reports that another worker has gone on with a running task's execution, unless the log says so.
+// adopted reports that another worker continues a running task's execution, unless the log already says so.
 func (c *closing) adopted(t *runview.FoldedTask, a *JobAttempt, due int64) {
 	if a.Adopter != "" && t.State == runview.TaskRunning && (!t.Adopted || t.Worker != a.Adopter) {
 		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
@@ -135,20 +136,21 @@ func (c *closing) announce(task string, at time.Time) {
 	c.emit(events.Event{Type: events.TaskMarkedReady, Time: at, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
 }
 
-// made is when the id of an execution was made: when the execution was claimed, or a little later.
+// made returns when the id of an execution was made: when the execution was claimed, or a little later.
 func made(execution string) time.Time {
 	at, _ := executions.ParseID(execution)
 	return at
 }
 
-// note notes an execution that goes on, or a job for which another one may begin: the journal tells of it.
+// note notes an execution that goes on, or a job for which another execution may begin. The journal will tell its
+// end.
 func (c *closing) note(ctx context.Context, l *lateExecution) error {
 	l.Run = c.run
 	c.late[l.Execution] = true
 	return c.w.states.noteLate(ctx, c.ws, l)
 }
 
-// said has the executions of which a log tells: that they have begun, or how they have ended.
+// said holds the executions that a log tells of, with the type of the latest event: of the start, or of the end.
 type said map[string]events.Type
 
 func (s said) add(e *events.Event) {
@@ -184,7 +186,7 @@ func readEvents(ctx context.Context, w *States, ws, run string, read func(*event
 	return nil
 }
 
-// recordOf reads the record of an execution; nil if there is none that can be read.
+// recordOf reads the record of an execution; nil if there is none or it cannot be read.
 func (c *closing) recordOf(ctx context.Context, key executions.Key, id string) (*executions.Execution, error) {
 	e, err := c.x.Get(ctx, key, id)
 	if isNoAnswer(err) {
@@ -193,13 +195,13 @@ func (c *closing) recordOf(ctx context.Context, key executions.Key, id string) (
 	return e, err
 }
 
-// isNoAnswer tells whether an execution has no record, or one that does not tell what became of it.
+// isNoAnswer tells whether err means that no record tells how an execution ended.
 func isNoAnswer(err error) bool {
 	return errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed)
 }
 
-// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not
-// say that it did.
+// began returns, by the record, when the command of an execution began and which process ran it; zero if the record
+// does not say that it began.
 func (c *closing) began(ctx context.Context, key, id string) (at time.Time, worker string, err error) {
 	k, ok := executions.ParseKey(key)
 	if !ok {
@@ -212,7 +214,7 @@ func (c *closing) began(ctx context.Context, key, id string) (at time.Time, work
 	return e.Began(), processOf(e), nil
 }
 
-// processOf is the process that ran an execution, by its record.
+// processOf returns the process that ran an execution, by its record.
 func processOf(e *executions.Execution) string {
 	if e.Detail == nil {
 		return ""

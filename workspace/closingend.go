@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// ending makes the last event, which is not emitted yet, and the record that the run is to have.
+// ending makes the last event, without emitting it, and the run's final record.
 func (c *closing) ending(ctx context.Context) (events.Event, error) {
 	run := c.recorded
 	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError && c.bounds.Last == nil {
@@ -42,11 +42,11 @@ func (c *closing) crashEnd(ctx context.Context) (events.Event, error) {
 	c.recorded.Tasks = c.f.Executions()
 	end := runview.End(c.recorded)
 	end.Data.Reason, end.Data.Message = events.ReasonCrashed, runview.CrashedMessage
-	end.Data.Late, end.Data.PackageHash = len(c.late)+c.others, c.f.Grown() // records of earlier runs, which say so, may go
+	end.Data.Late, end.Data.PackageHash = len(c.late)+c.others, c.f.Grown() // run records may be deleted
 	return end, nil
 }
 
-// abandon reports the tasks that never started, or still had an attempt due, unless the log already does.
+// abandon reports the tasks that never started or still had an attempt due as abandoned, unless the log already does.
 func (c *closing) abandon() {
 	if c.f.Abandons() {
 		return
@@ -56,11 +56,12 @@ func (c *closing) abandon() {
 	}
 }
 
-// maxFilled bounds the events that are marked as lost one by one. More are so many that the numbers begin anew.
+// maxFilled bounds the events that are marked as lost one by one. If more are lost, the end gets the next free number
+// instead.
 const maxFilled = 10_000
 
-// fill marks the events between the last one that is told and the end of the run as lost, so that the end keeps its
-// number. It returns the number of executions that go on, of which the end must tell.
+// fill marks the events between the last known one and the end of the run as lost, so that the end keeps its number.
+// It returns the number of executions that go on, which the end must state.
 func (c *closing) fill(end *events.Event) int {
 	for n := end.Seq - 1 - c.log.Seq(); n > 0 && n <= maxFilled; n-- {
 		c.emit(events.Event{Type: events.EventLost, Time: end.Time})
@@ -68,9 +69,9 @@ func (c *closing) fill(end *events.Event) int {
 	return len(c.late)
 }
 
-// promise records how the log begins and ends, and the run if it was made anew, before the log has its end.
+// promise records the bounds of the log before the log has its end, and the run's record if that was made anew.
 func (c *closing) promise(ctx context.Context, end events.Event) (events.Event, error) {
-	if end.Seq != c.log.Seq()+1 { // it has other numbers now
+	if end.Seq != c.log.Seq()+1 { // the log has other numbers now
 		end.Seq = 0
 	}
 	end = c.log.Draft(end, 0)

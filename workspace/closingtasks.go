@@ -29,7 +29,7 @@ func (c *closing) tellTasks(ctx context.Context) error {
 			return err
 		}
 	}
-	attempts := c.attempts // c may read them again
+	attempts := c.attempts // c.attempts may be read again meanwhile
 	for i := range attempts {
 		if attempts[i].queued() {
 			continue
@@ -44,7 +44,7 @@ func (c *closing) tellTasks(ctx context.Context) error {
 	return c.noteJobs(ctx)
 }
 
-// tellStart tells that the run began, if its process died before it had events, or they are lost.
+// tellStart tells that the run began, if its process died before it wrote events, or if they are lost.
 func (c *closing) tellStart(ctx context.Context) error {
 	if err := recordedOnce(ctx, c.w.states, c.ws, c.run); err != nil { // its process may have died before it did
 		return err
@@ -60,7 +60,7 @@ func (c *closing) tellStart(ctx context.Context) error {
 	return nil
 }
 
-// recordedOnce has the journal tell of a run, unless it does.
+// recordedOnce adds the run to the journal, unless the journal already has it.
 func recordedOnce(ctx context.Context, w *States, ws, run string) error {
 	e := events.Event{Type: events.RunRecorded, Data: &events.Data{Run: run}}
 	return events.AppendJournalOnce(ctx, w.Records, ws, w.Now, 0, e, func(old *events.Event) bool {
@@ -77,15 +77,15 @@ func started(run *record.Run) *events.Data {
 	return d
 }
 
-// tellResumed tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal
-// says by whom.
+// tellResumed tells that a task goes on after it had waited for approval: it has run since, so it was approved. The
+// journal says by whom.
 func (c *closing) tellResumed(task string) {
 	d := crashed("", 0)
 	d.Block = c.blocks[task]
 	c.emit(events.Event{Type: events.TaskResumed, Task: task, Data: d})
 }
 
-// tellBegun tells of an execution that the run's process had begun, if it died before it could: events are written in
+// tellBegun tells of an execution that the run's process had begun but not told when it died: events are written in
 // batches.
 func (c *closing) tellBegun(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
@@ -131,8 +131,8 @@ func (c *closing) tellBegun(ctx context.Context, l *executions.Begun) error {
 	return nil
 }
 
-// tellAttempt reports an execution that a worker had begun, as far as the run's process did not. Its end is reported by
-// endTasks, or before the next attempt of its task.
+// tellAttempt reports an execution that a worker had begun, as far as the run's process has not reported it. Its end
+// is reported by endTasks, or before the next attempt of its task.
 func (c *closing) tellAttempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
@@ -179,8 +179,8 @@ func (c *closing) tellAttempt(ctx context.Context, a *JobAttempt) error {
 	return nil
 }
 
-// endTasks ends the tasks that were running or waited for another attempt. Where the log says already that they are
-// abandoned, it tells no more of them.
+// endTasks ends the tasks that were running or waited for another attempt. Where the log already says that tasks are
+// abandoned, endTasks adds nothing.
 func (c *closing) endTasks(ctx context.Context) error {
 	end := c.tellExecution
 	if c.f.Abandons() {
@@ -204,14 +204,15 @@ func (c *closing) endTasks(ctx context.Context) error {
 	return nil
 }
 
-// tellExecution reports how a task's execution has ended. If it goes on, tellExecution notes that its end is to be
-// reported later.
+// tellExecution reports how a task's execution has ended. If the execution goes on, tellExecution notes it, so that
+// its end is reported later.
 func (c *closing) tellExecution(ctx context.Context, t *runview.FoldedTask) error {
 	e, timed, err := c.endOf(ctx, &t.TaskReport)
 	if err != nil {
 		return err
 	}
-	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt.Time) // fenced, and then begun by its process
+	// It was fenced first, and its process began it later.
+	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt.Time)
 	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt.Time
 	}
@@ -232,7 +233,7 @@ func (c *closing) tellExecution(ctx context.Context, t *runview.FoldedTask) erro
 			c.ran(events.TaskStarted, at, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
 		}
 	}
-	if c.open[t.ExecutionID] { // it has ended since the jobs were read: its job says by now which worker has gone on with it
+	if c.open[t.ExecutionID] { // it has ended since the jobs were read: its job now names the worker that continued it
 		attempts, err := c.w.states.attempts(ctx, c.ws, c.run)
 		if err != nil {
 			return err
@@ -277,8 +278,8 @@ func (c *closing) endOf(ctx context.Context, t *runview.TaskReport) (end events.
 	return end, timed, nil
 }
 
-// tellRecorded tells of the tasks of an ended run of which its log does not: those of a run that found all of them
-// proven, since such a run is recorded before its events, and those whose events are lost.
+// tellRecorded tells of the tasks that are in an ended run's record but not in its log. Their events are lost, or the
+// run found all tasks proven: such a run is recorded before its events.
 func (c *closing) tellRecorded(ctx context.Context, run *record.Run) error {
 	tasks, err := c.w.states.Runs.TasksOf(ctx, c.f)
 	if err != nil {
@@ -315,7 +316,7 @@ func (c *closing) tellRecorded(ctx context.Context, run *record.Run) error {
 }
 
 // tellRecordedTask tells of a task whose execution the record of an ended run names, at the times of the execution's
-// record. Of an execution that is gone, nothing is known.
+// record. Nothing is known of an execution that is gone.
 func (c *closing) tellRecordedTask(ctx context.Context, t record.TaskExecution, task *record.PackageTask) error {
 	key := executions.Key{}
 	if f := c.f.Find(t.Task); f != nil && f.ExecutionID == t.ExecutionID {

@@ -43,7 +43,7 @@ func ParseDatasetPath(s string) (DatasetPath, error) {
 }
 
 func parseDatasetPath(s string) (DatasetPath, error) {
-	if record.ToolFile(strings.TrimPrefix(s, "%")) { // a program of the project, or what runs it
+	if record.ToolFile(strings.TrimPrefix(s, "%")) { // a program of the project, or its interpreter and libraries
 		return DatasetPath{Name: s}, nil
 	}
 	end := strings.IndexAny(s, "./[")
@@ -67,7 +67,7 @@ func parseDatasetPath(s string) (DatasetPath, error) {
 	return p, nil
 }
 
-// Task is the name of the task that the path names if it has one part.
+// Task is the name of the task if the path has one part.
 func (p DatasetPath) Task() string {
 	if strings.HasPrefix(p.Name, "`") {
 		if path, err := eastref.ParsePath(p.Name); err == nil && len(path) == 1 {
@@ -173,7 +173,7 @@ func (t *tree) names() []string {
 	return names
 }
 
-// descend replaces the leaf of d by that of its entry.
+// descend replaces the leaf of d by the leaf of its entry.
 func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 	p := d.Path
 	if d.Kind != record.LeafDir {
@@ -262,7 +262,7 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 	}
 	unknown := &UnknownError{What: "input", Name: name}
 	file, _, part := record.ParamOf(name)
-	var whole *record.PackageInput // the file of parameters that name may be a part of
+	var whole *record.PackageInput // the file of parameters of which name may be a part
 	for i := range pkg.Inputs {
 		switch in := &pkg.Inputs[i]; {
 		case in.Source == record.FromVariable && in.Name == name:
@@ -289,9 +289,8 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 }
 
 // FitValue converts a value to the kind of an input's default or present value. Otherwise, a mistyped number would
-// reach the tasks as text. text is the user's original spelling, "" if that was JSON: if the input is a string, a
-// number or a boolean becomes that text. An input whose default is null accepts any kind. A mismatch is a
-// *value.KindError.
+// reach the tasks as text. text is the user's original spelling, "" for JSON: if the input is a string, a number or a
+// boolean becomes that text. An input whose default is null accepts any kind. A mismatch is a *value.KindError.
 func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
 	return w.fitOf(ctx, in.Default, func() (record.Leaf, error) {
 		at := DatasetPath{Name: in.Name}
@@ -442,7 +441,7 @@ func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
 	return changed, err
 }
 
-// unsetLeaf is the leaf of an input that is not set. Unless it equals have, it is refreshed.
+// unsetLeaf is the leaf of an input that is not set. Unless the leaf equals have, it is refreshed.
 func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
 	link, err := w.states.links.link(ctx, ws, s)
 	if err = ignoreBadLink(err); err != nil {
@@ -464,8 +463,8 @@ func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *recor
 	return in.Default, err
 }
 
-// markSet changes which inputs the link, if there is one, has as set, and tells whether that changed. The link of a
-// shared workspace has no marks: State.mark does it.
+// markSet changes the marks of set inputs in the link, if there is one, and tells whether they changed. The link of a
+// shared workspace has no marks: State.mark changes those.
 func (w *Datasets) markSet(ctx context.Context, ws string, change func([]string) []string) (bool, error) {
 	for !w.states.links.shared {
 		rec, err := w.states.Local.Get(ctx, linkKey(ws))

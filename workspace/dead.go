@@ -11,7 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// reaper closes dead executions and reads the state of others. An *executions.Curator does, and so does an Executor.
+// reaper closes dead executions and reads the state of others. *executions.Curator and *executions.Executor implement
+// it.
 type reaper interface {
 	CloseIfDead(ctx context.Context, key executions.Key, id string) (bool, error)
 	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
@@ -25,13 +26,13 @@ type closed struct {
 	old     []oldRun      // all runs on record
 	late    int           // executions that go on without their run
 	ended   events.Sealed // the end of the run that the state names
-	journal int64         // the stream of the journal that had the last run recorded, 0 if it is not known
+	journal int64         // number of the journal's stream that records the last run; 0: not known
 }
 
 // closeDead closes runs that did not end. Since the caller holds the dataflow lock, a run recorded as running has no
 // process any more. Its queued jobs that no worker has begun are withdrawn, its running executions become errors, its
-// log gets the missing events, and its record is made from them (doc/design.md, "Crashes"). Executions that workers go
-// on with are noted; their ends are appended to the journal later. current is the run that the state names.
+// log gets the missing events, and its record is made from them (doc/design.md, "Crashes"). Executions that workers
+// continue are noted; their ends are appended to the journal later. current is the run that the state names.
 func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x reaper) (closed, error) {
 	ws := lock.ws
 	c := closed{current: current}
@@ -76,8 +77,8 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 }
 
 // closeRun closes a run whose log has no end. Its process may be suspended, unaware that it has lost the lease, so its
-// pending writes may arrive until the log has its end. The second of two writers gets a conflict; if that is this
-// process, it reads the records again.
+// pending writes may arrive until the log has its end. The second of two writers gets a conflict; a process that gets
+// it reads the records again.
 func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
 	const tries = 20 // one process has only a few writes pending
 	for try := 1; ; try++ {
@@ -131,10 +132,10 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := c.log.Close(); err != nil {
 		return current, err
 	}
-	return current, w.states.TellLeft(ctx, c.ws, id, x) // it may have become known meanwhile
+	return current, w.states.TellLeft(ctx, c.ws, id, x) // the run may have left more that is known only now
 }
 
-// name makes the state name an ended run, if that is later than the run that it names.
+// name makes the state name an ended run, if that run is later than the run that the state names.
 func (w *Runner) name(ctx context.Context, lock *hold, id, current string) (string, error) {
 	behind, err := w.states.behindRun(ctx, lock.ws, id, current)
 	if err != nil || !behind {

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// A dead run's job that waits for a worker may still be begun after the run was closed: a worker held it when the other
-// ones were withdrawn, and gave it back; or a person has queued it again, which withdraws none. Such a job is noted, as
-// an execution that goes on is.
+// A dead run's job that waits for a worker may still begin after the run was closed. A worker held the job when the
+// others were withdrawn, and gave it back later; or a person has queued it again, and then nothing withdraws it. Such
+// a job is noted, like an execution that goes on.
 
-// A JobAttempt is an execution that a worker has begun for a run, or the next one of a job that waits for a worker.
-// Unknown times are zero.
+// A JobAttempt is an execution that a worker has begun for a run, or the next execution of a job that waits for a
+// worker. Unknown times are zero.
 type JobAttempt struct {
 	Task, Key string
 	Number    int64  // of the attempt in its run
 	Execution string // its id; "": the job waits
-	Worker    string // that began it
-	Adopter   string // the worker that has adopted it, "" if none has
+	Worker    string // the worker that began it
+	Adopter   string // the worker that has adopted it; "": none
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool   // its worker was lost, and it was given up
+	Lost      bool   // its worker was lost, and the execution was given up
 	Left      string // the lost worker under whose supervisor its command may run on, after it was cancelled
-	Open      bool   // the job has not ended; if this attempt is lost, another may follow
+	Open      bool   // the job has not ended: if this attempt is lost, another may follow
 	Retried   int64  // how often a person has queued the job again
 }
 
@@ -55,8 +55,8 @@ func (w *States) withdrawLeft(ctx context.Context, ws, run string, dead func(con
 	return w.Withdraw(ctx, ws, run, dead)
 }
 
-// mostWithdrawals bounds how often the jobs of a dead run are withdrawn: what workers have given back meanwhile is
-// withdrawn too.
+// mostWithdrawals bounds the repeats of withdrawing a dead run's jobs. A repeat withdraws the jobs that workers have
+// given back meanwhile.
 const mostWithdrawals = 3
 
 // withdrawn withdraws the jobs of a dead run that no worker has begun, and returns the attempts at the others.
@@ -72,14 +72,14 @@ func withdrawn(ctx context.Context, w *States, ws, run string) ([]JobAttempt, er
 	}
 }
 
-// noteJobs notes the jobs of the run of which its log cannot tell the end.
+// noteJobs notes the jobs of the run whose end its log cannot tell.
 func (c *closing) noteJobs(ctx context.Context) error {
 	return errors.Join(c.noteOpen(ctx), c.noteWaiting(ctx))
 }
 
-// noteOpen notes the jobs that have not ended, although their latest execution is told of: its worker may record that
-// the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
-// log cannot tell, since its task has its answer, is noted as well.
+// noteOpen notes the jobs that have not ended although the log tells the end of their latest execution. The worker
+// may be about to record the end of the job too, or to give the job up, and then another execution follows. noteOpen
+// also notes executions that the log cannot tell of because their task already has its answer.
 func (c *closing) noteOpen(ctx context.Context) error {
 	for i := range c.attempts {
 		a := &c.attempts[i]
@@ -99,21 +99,21 @@ func (c *closing) noteOpen(ctx context.Context) error {
 	return nil
 }
 
-// noteWaiting notes the jobs that wait: an execution that a worker begins for one is told of later.
+// noteWaiting notes the jobs that wait, so that an execution which a worker begins for such a job is told later.
 func (c *closing) noteWaiting(ctx context.Context) error {
 	for i := range c.attempts {
 		a := &c.attempts[i]
 		if !a.queued() {
 			continue
 		}
-		after := noExecution // the latest execution of the task that is told of
+		after := noExecution // the task's latest execution in the log
 		for _, other := range c.attempts {
 			if other.Task == a.Task && !other.queued() {
 				after = other.Execution
 			}
 		}
 		if c.late[after] && !c.shared[after] {
-			continue // its note is for what follows, too
+			continue // its note also covers what follows
 		}
 		if t := c.f.Find(a.Task); after == noExecution && t != nil && t.ExecutionID != "" {
 			after = t.ExecutionID
@@ -133,21 +133,21 @@ func (c *closing) noteWaiting(ctx context.Context) error {
 // noExecution precedes the ids of all executions.
 const noExecution = "0"
 
-// isDue tells whether a job of a task has not ended: what follows is still to be told.
+// isDue tells whether a job of a task has not ended, so that more is to be told.
 func isDue(attempts []JobAttempt, task string) bool {
 	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Open })
 }
 
-// isGivenBack tells whether a worker that had claimed an execution gave its job back without beginning it: the job is
-// there, and names others.
+// isGivenBack tells whether a worker that had claimed an execution gave its job back without beginning it: the job
+// exists, and names other executions.
 func isGivenBack(attempts []JobAttempt, l *lateExecution) bool {
 	return !l.Started && (isDue(attempts, l.Task) || following(attempts, l.Task, l.Execution, l.Attempt) != nil) &&
 		!slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution })
 }
 
-// noteLeft withdraws and notes the jobs of a run that ends before all of its requests have had their results: the
-// journal tells of what its log does not. The jobs say which these are, as those of a dead run do. The requests do not
-// know: one whose answer was lost may have made a job, and a worker may have begun that since.
+// noteLeft withdraws and notes the jobs of a run that ends before all of its requests have results, so that the
+// journal tells what the log does not. As for a dead run, the jobs themselves are listed. The requests cannot name
+// them: a request whose answer was lost may have made a job, and a worker may have begun the job since.
 func (r *run) noteLeft(ctx context.Context) error {
 	c := newClosing(r.w, r.ws, r.rec.RunID)
 	var err error

@@ -22,8 +22,8 @@ type Deployer struct {
 	datasets *Datasets
 }
 
-// Deploy puts a registered package into a workspace and unlinks it from any file. A package of the reference brings its
-// own tree, which can be read.
+// Deploy puts a registered package into a workspace and unlinks it from any file. A package of the reference comes
+// with its own tree, which can be read but not run.
 func (w *Deployer) Deploy(ctx context.Context, ws string, ref PackageRef) error {
 	release, registered, err := w.states.holdPackage(ctx, ref)
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *Deployer) DeployFile(ctx context.Context, ws, file string) (*Built, err
 
 // deployFile is DeployFile under the lock. The objects of held, unless it is nil, are protected and need not be put.
 func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, durable bool, held *State) (*Built, error) {
-	before, err := w.states.links.remembered(ctx, lock.ws) // its facts about files stay true, followed or not
+	before, err := w.states.links.remembered(ctx, lock.ws) // what it says about files stays true, followed or not
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 		return err
 	}
 	// A new workspace gets its link first: after a crash in between, the next start deploys the workspace, instead of
-	// finding one that follows nothing.
+	// finding a workspace that follows nothing.
 	if !s.Deployed {
 		if err := w.states.links.saveLink(ctx, ws, built.Link, durable, oldMarks(s)); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	return w.states.links.forgetNotes(ctx, ws, from.id)
 }
 
-// oldMarks selects the marks of a link that belong to a state. An empty workspace has none, whatever a failed
+// oldMarks selects the marks of a link that belong to a state. An empty workspace has no marks, whatever a failed
 // deployment or adoption has left.
 func oldMarks(s *State) func([]string) []string {
 	if s.Deployed {
@@ -200,7 +200,7 @@ func oldMarks(s *State) func([]string) []string {
 }
 
 // keptMarks returns the marks that stay when a package file is deployed. set tells for each input with a set value
-// whether it was kept.
+// whether the value was kept.
 func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []string {
 	for name, kept := range set { // also for a package without a link
 		if kept && !slices.Contains(marked, name) {
@@ -214,8 +214,8 @@ func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []stri
 	})
 }
 
-// install makes the package the workspace's. Set values stay if the input's name and kind remain; set tells for each
-// whether it was kept. Outputs stay if their task does.
+// install gives the workspace the package. Set values stay if the input's name and kind remain; set tells for each
+// whether it was kept. Outputs stay if their task stays.
 func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package, hash string, from origin, durable bool) (set map[string]bool, err error) {
 	ws := lock.ws
 	_, err = w.states.update(ctx, lock, ws, durable, func(s *State) error {
@@ -263,8 +263,9 @@ func isLost(err error) bool {
 	return is
 }
 
-// setValues tells, for display, which inputs hold a value from "e3 set": the marked ones or, if no file is followed,
-// those that differ from the deployed package's defaults. holdings decides which of them a deployment keeps.
+// setValues tells, for display, which inputs hold a value from "e3 set": the marked inputs or, if no file is
+// followed, the inputs that differ from the deployed package's defaults. holdings decides which of them a deployment
+// keeps.
 func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *record.Package) (func(string, record.Leaf) bool, error) {
 	marks, marked, err := w.states.links.marked(ctx, ws, s)
 	if err != nil {
@@ -286,8 +287,8 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 }
 
 // follow brings a linked workspace up to date with its package file, its inputs and the environment. The caller holds
-// the lock. It returns the package if that was rebuilt, and calls work before. taken says that the variables of key_env
-// were compared, which follow does when it reads the tree.
+// the lock. It calls work before it rebuilds the package, and returns the rebuilt package. taken says that the
+// variables of key_env were compared, which follow does when it reads the tree.
 func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
 	rooms, err := w.states.roomsOf(ctx, lock.ws, link)
 	if err != nil || link == nil || folderGone(link.File) {
@@ -334,7 +335,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	return nil, true, err
 }
 
-// catchUp assigns the link's inputs to the tree, if the tree holds or may hold others. reread is that of assignLinked.
+// catchUp assigns the link's inputs to the tree, if the tree holds or may hold others. reread is as for assignLinked.
 // g, if not nil, holds the gathered inputs.
 func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool, g Gathering) (reread bool, err error) {
 	if !changed {
@@ -409,8 +410,8 @@ func (w *Deployer) restore(ctx context.Context, lock *hold, s *State, durable bo
 }
 
 // assignLinked assigns the link's inputs to the tree, except for set ones, and the present variables. An input that
-// differs from the tree's may have been collected since it was read: it is refreshed, or else read again, which reread
-// tells.
+// differs from the tree's may have been collected since it was read. It is refreshed or, if that fails, read again;
+// reread says that an input was read again.
 func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
 	ws := lock.ws
 	_, err = w.states.edit(ctx, lock, ws, durable, inputsPart, func(s *State, t *tree) error {
@@ -428,7 +429,7 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 			}
 			had, _ := t.inputs.Get(in.Name)
 			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
-				if t.inputsHash == "" { // a tree made anew: the state does not name it
+				if t.inputsHash == "" { // the tree was made anew: the state does not name it
 					have = record.Leaf{}
 				}
 				again, err := w.states.renew(ctx, link, in, have)
@@ -468,8 +469,8 @@ type Replaced struct {
 	Before, Now string // in the notation of e3 set; "" for a long one
 }
 
-// replaced finds the values that a package file is about to replace in a workspace that follows another file, or none.
-// It is for a message, so what cannot be read is left out.
+// replaced finds the values that a package file is about to replace in a workspace that follows another file or no
+// file. The list is for a message, so unreadable values are left out.
 func (w *Deployer) replaced(ctx context.Context, ws string, s *State, pkg *record.Package) []Replaced {
 	old, err := w.states.holdings(ctx, ws, s, pkg)
 	if err != nil {
@@ -490,7 +491,7 @@ func (w *Deployer) replaced(ctx context.Context, ws string, s *State, pkg *recor
 // longestShown is the length of the longest value that a message shows.
 const longestShown = 60
 
-// shortText is a scalar value as a person would write it; "" for any other, and for a long one.
+// shortText is a scalar value as a person would write it; "" if the value is long or no scalar.
 func (w *Deployer) shortText(ctx context.Context, leaf record.Leaf) string {
 	v, err := w.datasets.valueOf(ctx, leaf)
 	if err != nil || v == nil {

@@ -15,16 +15,17 @@ import (
 	"e3/refstore"
 )
 
-// links tell which package file a workspace follows, on this machine and, where machines share the workspace, on another.
+// links tell which package file a workspace follows on this machine and, where machines share the workspace, which
+// other machine it follows.
 type links struct {
 	Stores
 	shared bool // other machines have their own links
 }
 
 // Where machines share a workspace, each machine has its own link, and links may contradict each other. The last
-// deployment decides. So the state has a field, written with it in one swap, that identifies the deployment and lists
-// the set inputs. A machine that deploys a package file notes the file under the deployment's id before the
-// deployment is visible. It follows the file as long as it knows the id in the state. Neither the path nor the
+// deployment decides. So the state has a field that identifies the deployment and lists the set inputs. It is written
+// in one swap with the state. A machine that deploys a package file notes the file under the deployment's id before
+// the deployment is visible. It follows the file as long as it knows the id in the state. Neither the path nor the
 // properties of the inputs' files leave the machine.
 //
 // A crash before the swap leaves a note without effect. After a crash past the swap, the next start on this machine
@@ -46,7 +47,7 @@ func (w *States) readState(ctx context.Context, ws string) (refstore.Record, err
 // decodeDeployment decodes the deployment field of the state record.
 func (s *State) decodeDeployment(ws string, rec refstore.Record) {
 	data, ok := rec.Field(FieldDeployment)
-	if !ok || len(data) == 0 || !s.Deployed { // a field of an emptied state means nothing, and Restore empties a damaged one
+	if !ok || len(data) == 0 || !s.Deployed { // the field counts only in a state with a package
 		return
 	}
 	d, err := record.DecodeWorkspaceDeployment(data)
@@ -173,8 +174,8 @@ type origin struct {
 	file string // "" for a registered package
 }
 
-// origin prepares a deployment that replaces the one of a state, and notes its id on this machine. A deployment of
-// the same file keeps its id.
+// origin prepares a deployment that replaces the deployment of a state, and notes the new id on this machine. A
+// deployment of the same file keeps its id.
 func (w *links) origin(ctx context.Context, ws string, s *State, file string, durable bool) (origin, error) {
 	if !w.shared {
 		return origin{file: file}, nil

@@ -14,10 +14,10 @@ import (
 )
 
 // A workspace whose package was made by the TypeScript e3 holds that program's tree: structs of references instead of
-// nodes, with datasets at any depth that are named by their path. It can be read, removed and deployed over. It cannot
-// be run, and its datasets cannot be set.
+// nodes, and datasets at any depth, named by their paths. Such a workspace can be read, removed and deployed over. It
+// cannot be run, and its datasets cannot be set.
 
-// notRunnable replaces a type error by a NotRunnableError if the package or tree is one of the reference.
+// notRunnable replaces a type error by a NotRunnableError if the package or tree comes from the reference.
 func (w *States) notRunnable(ctx context.Context, s *State, err error) error {
 	if !errors.Is(err, record.ErrType) {
 		return err
@@ -47,7 +47,7 @@ func (w *Datasets) readEast(ctx context.Context, hash objectstore.Hash) ([]byte,
 	return objectstore.ReadAll(ctx, w.states.Objects, hash, maxEast)
 }
 
-// installEast makes a package of the reference the workspace's; the package's tree becomes the workspace's unchanged.
+// installEast gives the workspace a package of the reference and, unchanged, the package's tree.
 func (w *Deployer) installEast(ctx context.Context, lock *hold, ref PackageRef, pkg *eastref.Package, from origin) error {
 	_, err := w.states.update(ctx, lock, lock.ws, true, func(s *State) error {
 		now := w.states.Now()
@@ -207,7 +207,7 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 	return rows, nil
 }
 
-// EastTask is a task of a package of the reference, with what a workspace holds as its output.
+// EastTask is a task of a package of the reference, with its output in a workspace.
 type EastTask struct {
 	Name   string
 	Object objectstore.Hash
@@ -238,8 +238,7 @@ func (w *Datasets) EastTasks(ctx context.Context, s *record.WorkspaceState) ([]E
 	return tasks, nil
 }
 
-// eastTasks returns the tasks of a package without their outputs. It leaves out what cannot be read because an object is
-// missing.
+// eastTasks returns the tasks of a package without their outputs. Tasks whose objects are missing are left out.
 func (w *Datasets) eastTasks(ctx context.Context, hash string) ([]EastTask, error) {
 	pkg, err := w.states.Packages.LoadEast(ctx, hash)
 	if errors.Is(err, objectstore.ErrNotFound) {

@@ -18,17 +18,18 @@ import (
 type expansion struct {
 	pkg *record.Package
 	def *manifest.Definition // with the tasks of the package
-	// faults are the families whose lists are known and make no tasks, or cannot be read. They are pending.
+	// faults are the families whose lists cannot be read, or are known and make no tasks. These families are pending.
 	faults map[string]error
 }
 
 // A sourceOf returns the dataset of an input, or of a task with its label; false if it is not known. Both names are as
-// in record.PackageList. Of several outputs it is the directory of all.
+// in record.PackageList. If the task has several outputs, it is the directory of all of them.
 type sourceOf func(input, task string) (record.Leaf, bool)
 
-// expand makes a package from the definition of another one and the present lists of items. Lists whose dataset is that
-// of before are not read again; those of a task whose dataset source does not know stay as they were. The tasks are
-// stored, unless before, which must be what the locked workspace has deployed, names them already. The package is not stored.
+// expand makes a package from the definition of the package before and the present lists of items. A list whose
+// dataset is the same as in before is not read again; a list of a task whose dataset source does not know stays as it
+// was. expand stores the tasks, except those that before already names: before must be the package that the locked
+// workspace has deployed. It does not store the package.
 func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
 	def, err := definitionOf(ctx, w.states.Objects, before)
 	if err != nil {
@@ -105,11 +106,11 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 	return x, err
 }
 
-// grownFromFile gives a package without tasks those of a definition that depends on lists of items, as far as its inputs make
-// them known. It returns the definition with these tasks.
+// grownFromFile gives a package the tasks of a definition with lists of items, as far as the inputs make the lists
+// known. It returns the definition with these tasks.
 //
-// before, which may be nil, is the link that a previous build of the same file left: the lists that tasks make are those of its
-// package.
+// before, which may be nil, is the link that a previous build of the same file left: lists that tasks make are taken
+// from its package.
 func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition, before *record.Link) (*manifest.Definition, error) {
 	known, err := w.knownLists(ctx, before)
 	if err != nil {
@@ -145,7 +146,7 @@ func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *
 
 // An ItemsError says why a list of items cannot be used.
 type ItemsError struct {
-	Where  string // the place in the package file with ": ", if it is at hand
+	Where  string // the place in the package file with ": "; "" without the file
 	Family string // the task whose matrix it is
 	Source string
 	Err    error
@@ -168,7 +169,7 @@ func (x *expansion) err() error {
 	return errors.Join(errs...)
 }
 
-// listKey is the key of a list's source, as of manifest.ItemSource.
+// listKey is the key of a list's source, in the form of manifest.ItemSource.
 func listKey(l *record.PackageList) string {
 	switch {
 	case l.Input != "":
@@ -186,12 +187,12 @@ type listReader struct {
 	known  map[string]*record.PackageList // of the package before
 
 	all    []record.PackageList
-	seen   map[string]int64 // in all
+	seen   map[string]int64 // bytes in all
 	lists  manifest.Lists
 	faults map[string]error // of lists that were read
 }
 
-// look reads a list, if it was not looked for before, and reports whether it is new and known.
+// look reads a list unless it did so before, and reports whether the list is new and known.
 func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, error) {
 	if _, again := r.seen[s.Key]; again {
 		return false, nil
@@ -260,7 +261,7 @@ func (r *listReader) bytes(ctx context.Context, hash string) ([]byte, error) {
 	return data, nil
 }
 
-// dataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
+// dataset returns a source's dataset: an input, the output of a task, or one of a task's several outputs.
 func (r *listReader) dataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
 	if s.Entry == "" {
 		return leaf, nil
@@ -353,5 +354,6 @@ func (r *listReader) folder(ctx context.Context, s *manifest.ItemSource, h objec
 	return items.Glob(s.Glob, names)
 }
 
-// below is the path of an item in its dataset: entry of several outputs, and path below it.
+// below is the path of an item in its dataset: the output's entry, if there are several outputs, and the path below
+// it.
 func below(entry, path string) string { return strings.Trim(entry+"/"+path, "/") }

@@ -39,7 +39,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	told := r.tellSuspensions()
 	outcome, runErr := dataflow.Run(ctx, g, r.w.states.Objects, r.o.Executor, opts)
 	told()
-	defer r.o.Executor.Clear()() // beside the writing of results
+	defer r.o.Executor.Clear()() // while results are written
 	if r.o.OnRest != nil {
 		r.o.OnRest()
 	}
@@ -62,7 +62,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	return res, errors.Join(runErr, endErr)
 }
 
-// graph is that of the package, which info gets.
+// graph returns the graph of the package, and puts the package into info.
 func (r *run) graph(ctx context.Context, info *RunInfo) (g *dataflow.Graph, err error) {
 	if info.Package == nil {
 		if info.Package, err = r.w.states.Packages.Load(ctx, r.state.PackageHash); err != nil {
@@ -75,7 +75,7 @@ func (r *run) graph(ctx context.Context, info *RunInfo) (g *dataflow.Graph, err 
 	return g, checkFilter(g, r.o.Filter)
 }
 
-// options are those of the dataflow. They have the contents of the inputs, and what an earlier run has proven.
+// options returns the dataflow's options, with the contents of the inputs and the proof of an earlier run.
 func (r *run) options(ctx context.Context, pkg *record.Package, proof *provenRun, inputs string) (opts dataflow.Options, growth *runGrowth, err error) {
 	opts = dataflow.Options{
 		RunID: r.rec.RunID, Workspace: r.ws, Emit: r.emit, Restore: r.restored,
@@ -134,8 +134,7 @@ func (r *run) enter(ctx context.Context) error {
 	return err
 }
 
-// tellSuspensions writes an event when the store does not answer for so long that the lease is suspended, and when it
-// resumes.
+// tellSuspensions writes an event when the lease is suspended because the store does not answer, and when it resumes.
 func (r *run) tellSuspensions() (stop func()) {
 	o, ok := r.w.states.Locks.(refstore.Outlasting)
 	if !ok {

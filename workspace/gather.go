@@ -18,8 +18,8 @@ import (
 // already has nearly all of them, because a deployed package in this or another workspace names them. So a deployment
 // first gathers its objects on this machine, then protects a root that names most of them, and sends the rest.
 
-// A Gathering is an object store that keeps puts on this machine until Send, which stores them together, except for
-// those that held says are stored. Afterwards it is the original store, except that it refreshes gathered and held
+// A Gathering is an object store that keeps puts on this machine until Send, which stores them together, without the
+// objects that held says are stored. Afterwards it works like the original store, but refreshes gathered and held
 // objects without a request. objectstore.ErrUnsent says that an object must be put again.
 type Gathering interface {
 	Objects
@@ -78,8 +78,8 @@ func (w *Deployer) send(ctx context.Context, g Gathering, linked []record.LinkIn
 	return g.Send(ctx, n.names.Has)
 }
 
-// similar returns, protected, the workspaces that probably name most of a package: one that has the same package, else
-// the one of this name and the one in which a package of that name was last deployed.
+// similar returns the workspaces that probably name most of a package, and protects them: a workspace with the same
+// package, else the workspace ws and the one in which a package of that name was last deployed.
 func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []*State, release func(), err error) {
 	var held []func()
 	release = func() {
@@ -91,7 +91,7 @@ func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []
 		name  string
 		state *State
 	}
-	var list []candidate // an unreadable one is no candidate
+	var list []candidate // an unreadable workspace is no candidate
 	for rec, err := range (refstore.Unreadable{Store: w.Records}).List(ctx, refstore.Query{Partition: stateKey("").Partition}) {
 		if err != nil {
 			return nil, release, err
@@ -198,8 +198,8 @@ func (n *namedObjects) leaf(input string, leaf record.Leaf) {
 // A treePair is a directory that a root names, and the directory that replaces it.
 type treePair struct{ was, is objectstore.Hash }
 
-// trees adds the objects that directories of the linked inputs share with those of the roots. It reads only directories
-// that differ.
+// trees adds the objects that directories of the linked inputs share with the roots' directories. It reads only
+// directories that differ.
 func (n *namedObjects) trees(ctx context.Context, linked []record.LinkInput) error {
 	var pairs []treePair
 	for i := range linked {

@@ -15,8 +15,9 @@ import (
 	"e3/objectstore"
 )
 
-// A package whose items tasks make is made anew when a list is made: from its definition, with the lists that are known by
-// then. A list is known from the last run that made it, until the present one does (doc/design.md, §8, "Growing graphs").
+// If tasks of a package make lists of items, the package is made anew whenever a list is made: from its definition
+// and the lists that are known by then. A list is known from the last run that made it, until the present run makes
+// it (doc/design.md, §8, "Growing graphs").
 
 // A grower makes a package anew with lists that tasks have made.
 type grower struct {
@@ -25,7 +26,7 @@ type grower struct {
 	pkg      *record.Package
 	hash     string
 	file     string                 // the package file, for messages; "" if it is not followed
-	made     map[string]record.Leaf // what the tasks that make lists have left, as far as they have ended
+	made     map[string]record.Leaf // outputs of the ended tasks that make lists
 }
 
 // grow makes the package anew, stores it, and reports whether it has changed. failed is as for [dataflow.Growth].
@@ -46,7 +47,7 @@ func (w *grower) grow(ctx context.Context, made []dataflow.MadeList) (changed bo
 	known := w.pkg.Lists
 	var bad manifest.Errors
 	x, err := w.expand(ctx, known, leaves)
-	if errors.As(err, &bad) { // of the file, with these lists: it goes on without them
+	if errors.As(err, &bad) { // the file's fault with these lists: go on without them
 		known = slices.Clone(known)
 		for i := range known {
 			if _, is := leaves[known[i].Task]; is {
@@ -80,8 +81,8 @@ func (w *grower) grow(ctx context.Context, made []dataflow.MadeList) (changed bo
 	return true, failed, nil
 }
 
-// settled reports whether the package is already what it becomes with these datasets of tasks, as in most starts: nothing is
-// pending, and each list is the one that the package was made of. Nothing is made then.
+// settled reports whether these datasets of tasks would make the same package again, as in most starts: nothing is
+// pending, and each list is the list that the package was made of.
 func (w *grower) settled(ctx context.Context, made map[string]record.Leaf) (bool, error) {
 	if slices.ContainsFunc(w.pkg.Families, func(f record.PackageFamily) bool { return f.Pending }) {
 		return false, nil
@@ -104,7 +105,7 @@ func (w *grower) settled(ctx context.Context, made map[string]record.Leaf) (bool
 	return true, nil
 }
 
-// expand makes the package with the datasets that are lists. A list that is not among them is that of before.
+// expand makes the package with the lists in made. A list that is not in made stays as it was.
 func (w *grower) expand(ctx context.Context, known []record.PackageList, made map[string]record.Leaf) (*expansion, error) {
 	before := *w.pkg
 	before.Lists = known
@@ -117,8 +118,8 @@ func (w *grower) expand(ctx context.Context, known []record.PackageList, made ma
 	})
 }
 
-// foresee makes a package as it will be with the lists of tasks that have answers already: a start would find them before it
-// runs anything. It returns the graph of that package, and why lists cannot be used, by family.
+// foresee makes the package with the lists of tasks that already have answers: a start would find these lists before
+// it runs anything. It returns the graph of that package and, by family, why a list cannot be used.
 func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataflow.Lookup, lookups int) (*graph.Graph, map[string]error, error) {
 	for {
 		g, err := graph.Whole(w.pkg)
@@ -136,7 +137,7 @@ func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataf
 	}
 }
 
-// foresee makes the package of a preview as it will be with the lists of tasks that have answers already.
+// foresee makes the package of a preview with the lists of tasks that already have answers.
 func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) error {
 	if !graph.Grows(next.pkg) || len(next.faults) > 0 {
 		return nil
@@ -147,7 +148,7 @@ func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) e
 	return err
 }
 
-// runGrowth is the Growth of a run: the workspace gets what the package becomes.
+// runGrowth is the Growth of a run: it deploys the grown package in the workspace.
 type runGrowth struct {
 	grower
 	r *run
@@ -219,10 +220,10 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 	return items, changed, nil
 }
 
-// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. A family is
-// without tasks from one growth to the next while a list of its own is not known; its outputs come back with them. The package
-// file is not read again: the link, where this machine has one, names the new package. A run with values of its own keeps its package
-// to itself.
+// deployGrown gives the workspace the package of the grown graph. Outputs stay if their task stays. While a list of a
+// family is unknown, the family has no tasks; when a later growth brings the tasks back, their outputs come back too.
+// The package file is not read again: the link, where this machine has one, names the new package. A run with values
+// of its own does not change the workspace's package.
 func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
 	release, err := r.w.states.protect(ctx, "package "+hash)
 	if err != nil {

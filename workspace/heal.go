@@ -80,7 +80,7 @@ func (w *States) discardParts(ctx context.Context, ws string, s *State) error {
 	for _, part := range []string{s.RootHash, inputs, tasks, s.PackageHash} {
 		h, err := objectstore.ParseHash(part)
 		if err != nil {
-			continue // it has none
+			continue // the state has none
 		}
 		if _, err := objectstore.Discard(ctx, w.Objects, h); err != nil {
 			return err
@@ -89,8 +89,9 @@ func (w *States) discardParts(ctx context.Context, ws string, s *State) error {
 	return nil
 }
 
-// treeAnew rebuilds the tree of a state that has lost a part, to change one of its parts. If set values are lost, only
-// a change of the inputs may rebuild them: the others then hold nothing, so each is reported until it is set.
+// treeAnew rebuilds the tree of a state that has lost a part, to change one of its parts. If set values are lost,
+// only a change of the inputs may rebuild the tree: the lost inputs then hold nothing, and each is reported until it
+// is set.
 func (w *States) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
 	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 //     record of a later holder is among them. A run's own record is swapped against the version that the run wrote.
 //   - Events are appended at the offset that their writer knows. A process that closes a log appends its end to it.
 //
-// With locks of a kernel all of it is free: confirm does nothing.
+// With kernel locks none of this costs anything: confirm does nothing.
 
 // LostError says that this process lost a workspace, because it could not renew its lease.
 type LostError struct{ Workspace string }
@@ -36,7 +36,7 @@ func (e *LostError) Error() string {
 // Unwrap returns refstore.ErrLost.
 func (e *LostError) Unwrap() error { return refstore.ErrLost }
 
-// confirm checks that this process still holds its leases. A lost one is a *LostError.
+// confirm checks that this process still holds its leases. A lost lease is a *LostError.
 func (s *Stores) confirm(ctx context.Context, ws string) error {
 	err := refstore.Confirm(ctx, s.Locks)
 	if errors.Is(err, refstore.ErrLost) {
@@ -64,7 +64,7 @@ type hold struct {
 	w     *States
 	ws    string
 	state record.LockState
-	// known is the version of the state that this holder may swap, as said above. nil: there was no state, or it was
+	// known is the state, in the version that this holder may swap (see above). nil: there was no state, or it was
 	// not read. Only one goroutine at a time uses it.
 	known *State
 	// lasting is the context of work that a cancellation must not interrupt. It ends with the hold; if the hold is
@@ -83,8 +83,8 @@ func (h *hold) Unlock() error {
 // the holder was killed while starting a process: the child keeps the lock until its exec.
 const lockPatience = 250 * time.Millisecond
 
-// lock takes the workspace's dataflow lock. before is a state that was read earlier, which may be nil. The returned
-// context also ends when the lock is lost; its cause is then a *LostError.
+// lock takes the workspace's dataflow lock. before, which may be nil, is the state as it was read earlier. The
+// returned context also ends when the lock is lost; its cause is then a *LostError.
 func (w *States) lock(ctx context.Context, ws string, op record.Operation, before *State) (context.Context, *hold, error) {
 	lock, state, err := w.take(ctx, ws, op)
 	if err != nil {
@@ -112,7 +112,7 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	}
 	if lock.Previous() != nil {
 		if err := h.fence(ctx); err != nil {
-			// Do not release the lock: its next holder must see that it takes over from a dead one.
+			// Do not release the lock: its next holder must see that it takes over from a dead holder.
 			h.end(nil)
 			return ctx, nil, h.explain(ctx, err)
 		}

@@ -10,11 +10,11 @@ import (
 
 // Images finds the images that package files refer to.
 type Images interface {
-	// Resolve returns the hashes of the images' manifests by their references, and what they depend on (State). base is
-	// the folder of the package file. It fetches images that the repository does not have, unless dry says that nothing may
-	// be written.
+	// Resolve returns the hashes of the images' manifests by their references, and a text of what they depend on
+	// (State). base is the folder of the package file. It fetches images that the repository lacks, unless dry says
+	// that nothing may be written.
 	Resolve(ctx context.Context, base string, refs []string, dry bool) (hashes map[string]string, state string, err error)
-	// State is what the images of an earlier state depend on now. If the texts are equal, so are the images.
+	// State returns the present text for the images of an earlier one. If the texts are equal, so are the images.
 	State(base, before string) string
 }
 
@@ -37,7 +37,7 @@ func (w *Deployer) images(ctx context.Context, def *manifest.Definition, base st
 	return nil
 }
 
-// sameImages reports whether the images of a package file are those with which a package was built.
+// sameImages reports whether the images of a package file are the same as when the package was built.
 func sameImages(images Images, base string, link *record.Link) bool {
 	return link.Images == "" || images != nil && images.State(base, link.Images) == link.Images
 }

@@ -21,8 +21,8 @@ type ImageUser struct {
 	Tasks     []string `json:"tasks"`               // a matrix is one
 }
 
-// ImageUsers lists what uses images: workspaces in the order of their names, then registered packages. A record that cannot be read is left
-// out and is part of faults, whose workspaces and packages may use more.
+// ImageUsers lists the users of images: workspaces in the order of their names, then registered packages. faults
+// joins the errors of workspaces and packages that cannot be read; they are left out, and may use more images.
 func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err error) {
 	known := map[string][]ImageUser{} // by the hash of a package
 	add := func(ws string, ref PackageRef) error {
@@ -65,7 +65,8 @@ func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err
 	return list, faults, nil
 }
 
-// imagesOf lists the images of a package, each with its tasks. The items of a matrix have one definition, so the first one tells.
+// imagesOf lists the images of a package, each with its tasks. The items of a matrix have one definition, so only the
+// first item is read.
 func (w *Planner) imagesOf(ctx context.Context, ref PackageRef) ([]ImageUser, error) {
 	pkg, err := w.states.Packages.Load(ctx, ref.Hash)
 	if errors.Is(err, record.ErrType) { // of the TypeScript e3, which has no images

@@ -16,7 +16,7 @@ import (
 const importedKept = 20
 
 // RetireImported removes the records of runs that were imported before a time, except for the latest 20 of each
-// workspace and the run that its state names; it includes names without a workspace. CleanEvents then removes their
+// workspace and the run that its state names; names without a workspace are included. CleanEvents then removes their
 // events, and objects that only they held become garbage. It returns the runs, also with an error.
 func (w *Cleaner) RetireImported(ctx context.Context, before time.Time, dryRun bool) ([]events.RunRef, error) {
 	var retired []events.RunRef

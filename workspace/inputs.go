@@ -9,8 +9,8 @@ import (
 )
 
 // checkInputs checks that the content of the inputs is stored before commands start, and restores lost content of a
-// linked workspace. Content that cannot be restored is no error yet: the tasks that must run and read it fail, and name
-// it.
+// linked workspace. Content that cannot be restored is no error yet: a task that must run and reads it fails, and
+// names it.
 func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
 	missing, err := r.w.proofs.missesInputs(ctx, inputs)
 	if err != nil || !missing {
@@ -59,8 +59,8 @@ func (r *run) restored(ctx context.Context) error {
 	return nil
 }
 
-// missesInputs tells whether content of inputs is missing. If the object store presumes presence, it need not look: the
-// state names the content, and tasks that must run check it themselves.
+// missesInputs tells whether content of inputs is missing. It does not look if the object store presumes presence:
+// the state names the content, and tasks that must run check it themselves.
 func (w *proofs) missesInputs(ctx context.Context, inputs record.Node) (bool, error) {
 	if w.presumes() {
 		return false, nil

@@ -14,10 +14,10 @@ import (
 	"e3/refstore"
 )
 
-// Changes that a person makes to the jobs of a workspace are told in its journal. A job that is queued again may be executed long
-// after its run was closed; so it is noted before, as one that goes on without its run is.
+// Changes that a person makes to the jobs of a workspace are told in its journal. A job that is queued again may be
+// executed long after its run was closed. So it is noted first, like an execution that goes on without its run.
 
-// A JobChange is what a person has done to the job of a task.
+// A JobChange is a person's change to the job of a task.
 type JobChange struct {
 	Type           events.Type
 	Run, Task, Key string
@@ -26,7 +26,7 @@ type JobChange struct {
 	Priority       *int64 // of events.JobReprioritised
 }
 
-// TellJobChanges appends what a person has done to jobs of a workspace to its journal.
+// TellJobChanges appends a person's changes to jobs of a workspace to its journal.
 func TellJobChanges(ctx context.Context, w *States, ws string, list []JobChange) error {
 	told := make([]events.Event, len(list))
 	for i, c := range list {
@@ -45,12 +45,12 @@ type Retry struct {
 	Run, Task, Key string
 	Attempt        int64  // the next one
 	After          string // the job's latest execution, "" if it had none
-	Number         int64  // how often it was queued again, with this time
+	Number         int64  // how often it was queued again, this time included
 	By             string
 	At             time.Time
 }
 
-// retryGrace is how long a noted retry may take to happen.
+// retryGrace bounds the time between the note of a retry and the retry itself.
 const retryGrace = time.Hour
 
 // A RetryNote says that a job is about to be queued again.
@@ -60,8 +60,8 @@ type RetryNote struct {
 	late lateExecution
 }
 
-// NoteRetry notes a job before it is queued again, so that the journal tells of that and of what follows, whichever
-// process dies.
+// NoteRetry notes a job before it is queued again, so that the journal tells of the retry and its consequences
+// whichever process dies.
 func NoteRetry(ctx context.Context, w *States, ws string, r *Retry) (*RetryNote, error) {
 	sum := sha256.Sum256([]byte(r.Run + "\x00" + r.Task + "\x00" + strconv.FormatInt(r.Number, 10)))
 	n := &RetryNote{w, ws, lateExecution{
@@ -113,8 +113,8 @@ func retried(ctx context.Context, w *States, ws string, l *lateExecution, attemp
 	return err != nil || w.Now().Sub(at) > retryGrace, nil
 }
 
-// endsRetry reports whether the note of a retry can go, since its run is closed and what follows is noted anew. It tells of the
-// retry if that has happened; one that may yet happen needs its note.
+// endsRetry reports whether the note of a retry can go when its run is closed, which notes anew what follows. If the
+// retry has happened, endsRetry tells of it; a retry that may yet happen keeps its note.
 func endsRetry(ctx context.Context, w *States, ws string, l *lateExecution) (over bool, err error) {
 	attempts, err := w.attempts(ctx, ws, l.Run)
 	if err != nil {
@@ -123,7 +123,7 @@ func endsRetry(ctx context.Context, w *States, ws string, l *lateExecution) (ove
 	return retried(ctx, w, ws, l, attempts)
 }
 
-// TellLateOf is TellLate for all that is noted of a workspace.
+// TellLateOf is TellLate for all noted executions of a workspace.
 func TellLateOf(ctx context.Context, w *States, ws string, x reaper) error {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws), KeysOnly: true}) {
 		if err == nil {

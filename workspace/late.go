@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// A lateExecution is an execution that went on when the run of a dead process was closed. A note of it stays until its
+// A lateExecution is an execution that went on when the run of a dead process was closed. Its note stays until its
 // end is in the workspace's journal.
 type lateExecution struct {
 	Execution string `json:"-"`
@@ -24,11 +24,11 @@ type lateExecution struct {
 	Attempt   int64  `json:"attempt"`
 	Worker    string `json:"worker,omitempty"`
 	Started   bool   `json:"started,omitempty"` // its run has reported its start
-	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
-	Awaited   bool   `json:"awaited,omitempty"` // it is none, but precedes the next one of a job that waits for a worker
-	After     int64  `json:"after,omitempty"`   // events of the journal when it was noted: its end is none of them
+	Told      bool   `json:"told,omitempty"`    // its run tells its end; the note is for later executions of its job
+	Awaited   bool   `json:"awaited,omitempty"` // its job waits for a worker; the noted execution precedes the next one
+	After     int64  `json:"after,omitempty"`   // events of the journal when it was noted: its end comes later
 
-	Retried int64  `json:"retried,omitempty"` // its job was queued again by a person, for so many times
+	Retried int64  `json:"retried,omitempty"` // how often a person has queued its job again
 	By      string `json:"by,omitempty"`      // that person
 	At      string `json:"at,omitempty"`      // when
 }
@@ -51,9 +51,9 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 	return nil
 }
 
-// dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has
-// left them: what they say of the run's log may no longer be so. Notes of retries that may yet happen stay. It
-// returns how many notes are left.
+// dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run
+// has left them, and the run's log may have changed since. Notes of retries that may yet happen stay. It returns how
+// many notes are left.
 func (w *States) dropLate(ctx context.Context, ws, run string) (left int, err error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
@@ -80,8 +80,9 @@ func (w *States) dropLate(ctx context.Context, ws, run string) (left int, err er
 	return left, nil
 }
 
-// tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have
-// begun since for the same jobs. It returns how many may still end. Several processes may do so at a time.
+// tellLate appends to the journal the ends of executions that went on without their run, and of executions that
+// workers have begun since for the same jobs. It returns how many may still end. Several processes may call it at a
+// time.
 func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
 	t := lateTeller{w: w, ws: ws, x: x}
 	var notes []lateNote
@@ -105,8 +106,8 @@ func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, e
 	return left, nil
 }
 
-// TellLate appends the end of an execution to the journal that has gone on without its run, if it is noted as such and
-// the run is closed. It costs a read if the execution is not noted.
+// TellLate appends the end of an execution that has gone on without its run to the journal, if the execution is noted
+// and the run is closed. It costs a read if the execution is not noted.
 func TellLate(ctx context.Context, w *States, ws, execution string, x reaper) error {
 	rec, err := w.Records.Get(ctx, refstore.Key{Partition: latePartition(ws), Sort: execution})
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -118,7 +119,7 @@ func TellLate(ctx context.Context, w *States, ws, execution string, x reaper) er
 	t := lateTeller{w: w, ws: ws, x: x}
 	for _, note := range t.read(nil, rec) {
 		if end, err := events.End(ctx, w.Records, ws, note.late.Run); err != nil || end == nil {
-			return err // the process that closes the run is at it
+			return err // another process is closing the run
 		}
 		if _, err := t.settle(ctx, &note); err != nil {
 			return err
@@ -127,7 +128,7 @@ func TellLate(ctx context.Context, w *States, ws, execution string, x reaper) er
 	return nil
 }
 
-// TellAllLate is TellLate for all executions that are noted, of any workspace.
+// TellAllLate is TellLate for all noted executions of all workspaces.
 func TellAllLate(ctx context.Context, w *States, x reaper) error {
 	names, err := w.List(ctx)
 	if err != nil {
@@ -163,13 +164,13 @@ func warn(w *States, err error) {
 	}
 }
 
-// A lateNote is a record with what it says.
+// A lateNote is the record of a note and its decoded content.
 type lateNote struct {
 	rec  refstore.Record
 	late lateExecution
 }
 
-// read adds the note in a record, unless that cannot be decoded.
+// read adds the note in a record, unless the record cannot be decoded.
 func (t *lateTeller) read(notes []lateNote, rec refstore.Record) []lateNote {
 	l := lateExecution{Execution: rec.Key.Sort}
 	if err := json.Unmarshal(rec.Value, &l); err != nil {
@@ -182,7 +183,7 @@ func (t *lateTeller) read(notes []lateNote, rec refstore.Record) []lateNote {
 	return append(notes, lateNote{rec: rec, late: l})
 }
 
-// settle tells what a note is about, and removes it if no more can follow.
+// settle tells the end of a noted execution, and removes the note if nothing more can follow.
 func (t *lateTeller) settle(ctx context.Context, note *lateNote) (left int, err error) {
 	if left, err = t.tell(ctx, &note.late); err != nil || left > 0 {
 		return left, err
@@ -199,13 +200,13 @@ type lateTeller struct {
 	w     *States
 	ws    string
 	x     reaper
-	said  said                    // of executions, in the journal after that place; nil: not read yet
-	after int64                   // how far the journal was read; before that, where its reading begins
+	said  said                    // what the journal says of executions; nil: not read yet
+	after int64                   // how far the journal was read; before the first read, where to begin
 	jobs  map[string][]JobAttempt // by run
 }
 
-// tell tells of an execution, and of those that follow for its job. It returns 1 while one of them goes on, or may be
-// begun: then the note stays, and the next call finds in the journal what is told.
+// tell tells of an execution, and of later executions of its job. It returns 1 while one of them goes on or may yet
+// begin: then the note stays, and the next call finds in the journal what was told.
 func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err error) {
 	for {
 		attempts, err := t.attempts(ctx, l)
@@ -237,9 +238,9 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 	}
 }
 
-// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes
-// it (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among
-// them.
+// following returns the attempt after an execution of a task; nil if there is none. The execution is the attempt of
+// that number, or precedes it (lateExecution.Awaited). The attempts are in order, without attempts that a worker gave
+// back.
 func following(attempts []JobAttempt, task, execution string, number int64) *JobAttempt {
 	at := slices.IndexFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Execution == execution })
 	for i := range attempts {
@@ -250,8 +251,8 @@ func following(attempts []JobAttempt, task, execution string, number int64) *Job
 	return nil
 }
 
-// attempts returns those of the run of an execution that a worker has made. They are read before the execution is
-// looked at.
+// attempts returns the attempts of the run of an execution that a worker has made. They are read before the
+// execution.
 func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttempt, error) {
 	if l.Worker == "" && !l.Awaited {
 		return nil, nil
@@ -291,8 +292,8 @@ func (t *lateTeller) end(ctx context.Context, l *lateExecution) (over bool, err 
 	return true, tellOnce(ctx, t.w, t.ws, t.after, list)
 }
 
-// tellOnce appends events of executions to the journal, each once, whatever number of processes do so. None is among
-// the first after.
+// tellOnce appends events of executions to the journal, each once, however many processes do so. The first after
+// events of the journal contain none of them.
 func tellOnce(ctx context.Context, w *States, ws string, after int64, list []events.Event) error {
 	for _, e := range list {
 		same := func(old *events.Event) bool { return old.Execution == e.Execution && old.Type == e.Type }
@@ -303,8 +304,8 @@ func tellOnce(ctx context.Context, w *States, ws string, after int64, list []eve
 	return nil
 }
 
-// readJournal finds the executions whose start or end is already in the journal, after the place at which the first of
-// them was noted: a process may have died before it removed their notes.
+// readJournal finds the executions whose start or end is already in the journal: a process may have died before it
+// removed their notes. It reads from the place at which the first of them was noted.
 func (t *lateTeller) readJournal(ctx context.Context) error {
 	t.said = said{}
 	for e, err := range events.ReadJournal(ctx, t.w.Records, t.ws, t.after) {
@@ -335,11 +336,11 @@ func (w *States) lateEvents(
 			return nil, false, fault
 		}
 		if e, err = ended(ctx, key, l.Execution, x); errors.Is(err, executions.ErrNotFound) && isGivenBack(attempts, l) {
-			return nil, true, nil // otherwise it may have come meanwhile
+			return nil, true, nil // otherwise the record may have come meanwhile
 		}
 	}
 	by := l.Worker
-	if by == "" && e != nil && e.Detail != nil { // the run's own process: a run that was killed early names it nowhere else
+	if by == "" && e != nil && e.Detail != nil { // a run that was killed early names its process only here
 		by = e.Detail.Worker
 	}
 	at := func(typ events.Type, when time.Time) events.Event {
@@ -374,7 +375,8 @@ func ended(ctx context.Context, key executions.Key, id string, x reaper) (*execu
 	return x.Get(ctx, key, id)
 }
 
-// outcome sets the result of an execution in its end event: all of it is as on record, whichever process tells of it.
+// outcome sets the result of an execution in its end event. All of it comes from the record, so every process writes
+// the same.
 func outcome(end *events.Event, e *executions.Execution) {
 	end.Type, end.Time = events.TaskFailed, e.CompletedAt
 	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
@@ -388,16 +390,17 @@ func outcome(end *events.Event, e *executions.Execution) {
 	}
 }
 
-// isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
+// isOpen reports whether an execution that is not on record has a job that has not ended: then the worker is about to
+// record the execution.
 func isOpen(attempts []JobAttempt, l *lateExecution) bool {
 	return slices.ContainsFunc(attempts, func(a JobAttempt) bool {
 		return a.Execution == l.Execution && a.Open && !a.Lost
 	})
 }
 
-// TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was
-// closed by a process of another machine, which could not know of them. Of a run without an end it tells nothing: the
-// process that closes it does.
+// TellLeft appends to the journal how executions have ended that a dead process had begun for a run, if a process of
+// another machine has closed the run without knowing of them. It tells nothing of a run without an end: the process
+// that closes the run does.
 func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
 	end, err := events.End(ctx, w.Records, ws, run)
 	if err != nil || end == nil {
@@ -421,7 +424,7 @@ func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
 	return x.DropBegun(ctx, ws, run)
 }
 
-// tellInJournal appends the events of an execution to the journal, each once, whatever number of processes do so.
+// tellInJournal appends the events of an execution to the journal, each once, however many processes do so.
 func tellInJournal(ctx context.Context, w *States, ws, run string, l *executions.Begun, started bool, x reaper) error {
 	list, _, err := w.lateEvents(ctx, ws, &lateExecution{
 		Execution: l.ExecutionID, Run: run, Task: l.Task, Key: l.Key, Attempt: l.Attempt, Started: started,

@@ -11,8 +11,8 @@ import (
 
 func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/links", Sort: ws} }
 
-// remembered reads this machine's record of the workspace's package file, whether the workspace still follows it or
-// not. It returns nil if there is none.
+// remembered reads this machine's record of the workspace's package file, whether or not the workspace still follows
+// the file. It returns nil if there is none.
 func (w *links) remembered(ctx context.Context, ws string) (*record.Link, error) {
 	l, err := w.anyLink(ctx, ws)
 	if err != nil || l == nil || l.File == "" {
@@ -49,9 +49,9 @@ func decodeLink(ws string, data []byte) (*record.Link, error) {
 	return l, nil
 }
 
-// saveLink replaces a workspace's link, except for the marks of set inputs: "e3 set" takes no lock, so marks that it
-// made meanwhile are kept. marks, which may be nil, maps the present marks to those to keep. A durable link survives
-// power loss; without its link a workspace does not know which file it follows.
+// saveLink replaces a workspace's link, but not the marks of set inputs: "e3 set" takes no lock, so marks that it
+// made meanwhile are kept. marks, which may be nil, maps the present marks to the marks to keep. A durable link
+// survives power loss; without its link a workspace does not know which file it follows.
 func (w *links) saveLink(ctx context.Context, ws string, l *record.Link, durable bool, marks func([]string) []string) error {
 	put := w.Local.Put
 	if durable {

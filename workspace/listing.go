@@ -17,10 +17,10 @@ type Deployed struct {
 	Workspace  string      `json:"workspace"`
 	Package    *PackageRef `json:"package"`
 	DeployedAt moment.Time `json:"deployedAt"`
-	File       string      `json:"file,omitempty"` // that the workspace follows
+	File       string      `json:"file,omitempty"` // the package file that the workspace follows
 }
 
-// List lists the workspaces. damaged joins the errors of those whose state is damaged, which are left out.
+// List lists the workspaces. A workspace whose state is damaged is left out; damaged joins these errors.
 func (w *Deployer) List(ctx context.Context) (list []Deployed, damaged, err error) {
 	list = []Deployed{}
 	damaged, err = w.states.each(ctx, func(name string, s *State) (err error) {
@@ -38,8 +38,8 @@ func (w *Deployer) List(ctx context.Context) (list []Deployed, damaged, err erro
 	return list, damaged, err
 }
 
-// each calls do with the state of each workspace. damaged joins the errors of those whose state is damaged, which are left
-// out. The first error of do ends it.
+// each calls do with the state of each workspace. A workspace whose state is damaged is left out; damaged joins these
+// errors. The first error of do ends it.
 func (w *States) each(ctx context.Context, do func(name string, s *State) error) (damaged, err error) {
 	names, err := w.List(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ type DirEntry struct {
 	Target     string `json:"target,omitempty"` // of a link
 }
 
-// Listing lists what is in a dataset.
+// Listing lists the content of a dataset.
 func (w *Datasets) Listing(ctx context.Context, name string, d *Dataset) (*Listing, error) {
 	l := &Listing{Dataset: name, Leaf: d.Leaf, Hash: d.Hash, Size: fileSize(d.Leaf)}
 	var err error
@@ -103,7 +103,7 @@ func (w *Datasets) Listing(ctx context.Context, name string, d *Dataset) (*Listi
 	return l, nil
 }
 
-// entries are those of a directory.
+// entries lists the entries of a directory.
 func (w *Datasets) entries(ctx context.Context, d *Dataset) ([]DirEntry, error) {
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	dirtree "e3/objectstore/tree"
 )
 
-// locate adds to the errors of inputs where the package file declares them, and for a missing file the nearest name beside
-// it.
+// locate adds to the errors of inputs the place in the package file and, for a missing file, a file with a similar
+// name.
 func locate(def *manifest.Definition, err error) error {
 	var several interface{ Unwrap() []error }
 	var one *InputError
@@ -33,7 +33,7 @@ func locate(def *manifest.Definition, err error) error {
 				list.Where = fmt.Sprintf("%s:%d:%d: ", def.File, f.Pos.Line, f.Pos.Column)
 			}
 		}
-	case errors.As(err, &one) && one == err: // what it wraps may be several errors, of files of the input
+	case errors.As(err, &one) && one == err: // it may wrap several errors, of files of the input
 		one.place(def)
 	case errors.As(err, &several):
 		for _, e := range several.Unwrap() {
@@ -45,7 +45,7 @@ func locate(def *manifest.Definition, err error) error {
 	return err
 }
 
-// place adds where the package file declares the input, and what may help.
+// place adds the input's place in the package file, and advice.
 func (e *InputError) place(def *manifest.Definition) {
 	i := slices.IndexFunc(def.Inputs, func(in manifest.Input) bool { return in.Name == e.Input })
 	if i < 0 || e.Where != "" {
@@ -59,7 +59,7 @@ func (e *InputError) place(def *manifest.Definition) {
 	}
 }
 
-// advice says what to do about an input that is there and cannot be stored.
+// advice says what to do about an input that exists but cannot be stored.
 func advice(in *manifest.Input, err error) string {
 	var special *objectstore.SpecialFileError
 	var entry *dirtree.Error
@@ -77,7 +77,7 @@ func advice(in *manifest.Input, err error) string {
 	return ""
 }
 
-// locateIn is locate for a package file that has to be read for that; if it cannot be, the error stays as it is.
+// locateIn is locate for a package file that is not read yet. If the file cannot be read, the error stays as it is.
 func locateIn(file string, err error) error {
 	var one *InputError
 	if !errors.As(err, &one) && !errors.As(err, new(*ItemsError)) {
@@ -89,10 +89,10 @@ func locateIn(file string, err error) error {
 	return err
 }
 
-// A FamilyError says why a family of tasks has none although its lists are known.
+// A FamilyError says why a family has no tasks although its lists are known.
 type FamilyError struct {
 	Where string // the place of the family in the package file with ": "
-	Makes string // which tasks make its lists, and where, as an addition; "" if none does
+	Makes string // a clause that says which tasks make its lists, and where; "" if none does
 	Err   error
 }
 
@@ -100,8 +100,8 @@ func (e *FamilyError) Error() string { return e.Where + e.Err.Error() + e.Makes 
 
 func (e *FamilyError) Unwrap() error { return e.Err }
 
-// placeFaults adds the places in the package file to what is wrong with lists that tasks make, by family: where the matrix is, and
-// where the task that makes the list. If the file cannot be read, the errors stay as they are.
+// placeFaults adds two places in the package file to the faults of lists that tasks make, by family: the place of the
+// matrix, and of the task that makes the list. If the file cannot be read, the errors stay as they are.
 func placeFaults(file string, pkg *record.Package, faults map[string]error) {
 	if len(faults) == 0 || file == "" {
 		return
@@ -172,8 +172,8 @@ func matchesNothing(in *record.LinkInput) bool {
 	return in.Source == record.FromGlob && in.Leaf.Hash == emptyTree()
 }
 
-// emptyFamilies warns of families without tasks, although the lists of their items are known. A pattern without files is told by
-// leftOut.
+// emptyFamilies warns of families that have no tasks although the lists of their items are known. leftOut warns of a
+// pattern without files.
 func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.Link) (warnings []manifest.Warning) {
 	told := map[string]bool{}
 	for i := range link.Inputs {
@@ -200,7 +200,8 @@ func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.L
 	return warnings
 }
 
-// leftOut warns of what patterns leave out: all, because no file matches, linked folders that only ** stands before, and hidden files.
+// leftOut warns of files that patterns leave out: hidden files, linked folders that only ** would match, and
+// everything if no file matches.
 func leftOut(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
@@ -237,8 +238,9 @@ func isOrAre(names []string) string {
 	}
 }
 
-// leftOutOf is leftOut for a package file that was not read, since it has not changed: the files of a pattern may have. It is read
-// only if there is something to say; without it, the warnings have no place to name.
+// leftOutOf is leftOut for a package file that was not read because it has not changed, although the files of its
+// patterns may have. The package file is read only if there is something to say; if that fails, the warnings name no
+// place.
 func leftOutOf(link *record.Link) []manifest.Warning {
 	if link == nil || !slices.ContainsFunc(link.Inputs, func(in record.LinkInput) bool {
 		return matchesNothing(&in) || len(in.Passed) > 0 || len(in.Hidden) > 0

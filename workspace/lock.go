@@ -22,7 +22,7 @@ type BusyError struct {
 	Operation record.Operation
 	Holder    string // the process, in words
 	Since     time.Time
-	Heard     refstore.Heard // as Busy reports it, or a waiter for the end of a run
+	Heard     refstore.Heard // set by Busy, or by a wait for the end of a run
 }
 
 // Busy is a process that holds a workspace.
@@ -33,7 +33,7 @@ type Busy struct {
 	Heard     moment.Time `json:"heard,omitzero"` // last sign of life on another host, by its clock
 }
 
-// Answer is the holder; nil for no error.
+// Answer describes the holder; nil if e is nil.
 func (e *BusyError) Answer() *Busy {
 	if e == nil {
 		return nil

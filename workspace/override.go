@@ -19,10 +19,11 @@ import (
 // record names; the workspace's tree stays as it is, and gets none of the results.
 type Override struct {
 	Name string // of an input or a parameter; a parameter may be given by its path alone
-	// Value is the plain value of an input that is a value. Text is the user's spelling of it, "" if that was JSON.
+	// Value is the plain value of an input that is a value. Text is the user's spelling of the value, "" for JSON.
 	Value any
 	Text  string
-	// Path is of a file or directory; for an input that is a value, of a YAML or JSON file that holds it. "": Value counts.
+	// Path is the path of a file or directory; for an input that is a value, of a YAML or JSON file with the value.
+	// "": Value counts.
 	Path string
 }
 
@@ -36,7 +37,8 @@ func (e *OverrideError) Error() string { return fmt.Sprintf("--set %s: %v", e.Na
 
 func (e *OverrideError) Unwrap() error { return e.Err }
 
-// overridden returns inputs with the overrides, and what is on record about them: each input's value as JSON, by name.
+// overridden returns the inputs with the overrides, and for the record each overridden input's value as JSON, by
+// name.
 func (w *Datasets) overridden(ctx context.Context, pkg *record.Package, inputs record.Node, set []Override) (record.Node, map[string]json.RawMessage, error) {
 	told := map[string]json.RawMessage{}
 	for i := range set {
@@ -55,7 +57,7 @@ func (w *Datasets) overridden(ctx context.Context, pkg *record.Package, inputs r
 	return inputs, told, nil
 }
 
-// unread warns of the inputs with overrides that no task reads: these change nothing.
+// unread warns of overrides that change nothing because no task reads the input.
 func unread(pkg *record.Package, told map[string]json.RawMessage) (list []manifest.Warning) {
 	for _, name := range slices.Sorted(maps.Keys(told)) {
 		if !pkg.Reads(name) {
@@ -65,7 +67,7 @@ func unread(pkg *record.Package, told map[string]json.RawMessage) (list []manife
 	return list
 }
 
-// overridable finds the input that a name means, and the dataset that the run would have.
+// overridable finds the input that a name means, and the dataset that the run would have without the override.
 func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs record.Node, name string) (*record.PackageInput, record.Leaf, error) {
 	if i := slices.IndexFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name }); i >= 0 {
 		in := &pkg.Inputs[i]
@@ -107,7 +109,7 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 		}
 		of := *in
 		of.Name = in.Name + "." + path
-		of.Default = record.Leaf{Kind: record.LeafUnassigned} // the present value decides about the kind
+		of.Default = record.Leaf{Kind: record.LeafUnassigned} // so that the present value decides the kind
 		if k := slices.IndexFunc(pkg.Inputs, func(p record.PackageInput) bool { return p.Name == of.Name }); k >= 0 {
 			of = pkg.Inputs[k]
 		}
@@ -173,10 +175,10 @@ func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, pa
 	return w.PutPath(ctx, in.Source, path)
 }
 
-// maxTold bounds the text of a value in an event. The inputs that the run's record names have it in full.
+// maxTold bounds the text of a value in an event. The run's record names inputs that have it in full.
 const maxTold = 1 << 10
 
-// appendTold is a value as events tell it: as JSON, or null if that is long.
+// appendTold is a value as events tell it: its JSON, or null if the JSON is long.
 func appendTold(v any) json.RawMessage {
 	if text := manifest.AppendJSON(nil, v); len(text) <= maxTold {
 		return text
@@ -184,14 +186,14 @@ func appendTold(v any) json.RawMessage {
 	return json.RawMessage("null")
 }
 
-// overrides are the facts about a run with overrides.
+// overrides are a run's own facts about its overrides.
 type overrides struct {
 	set    map[string]json.RawMessage // what its first event tells
-	spared string                     // the run whose record it leaves
+	spared string                     // the proven run, whose record stays
 }
 
-// override makes the run work on inputs of its own, if it was asked to, and on a package of its own if they have other items. It
-// returns the hash of the inputs' node.
+// override makes the run work on inputs of its own, if overrides are given, and on a package of its own if these
+// inputs have other lists of items. It returns the hash of the inputs' node.
 func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (string, error) {
 	if len(r.o.Set) == 0 {
 		return inputs, nil
@@ -241,7 +243,7 @@ func (r *run) tellSet() error {
 	return r.log.Flush()
 }
 
-// keeps are the runs whose records a run leaves: a run with overrides proves nothing, so the proven run stays.
+// keeps notes the run whose record must stay: a run with overrides proves nothing, so the proven run stays.
 func (r *run) keeps(proof *provenRun) {
 	if proof != nil && len(r.o.Set) > 0 {
 		r.spared = proof.RunID
@@ -277,7 +279,7 @@ func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) e
 	return err
 }
 
-// fitOf converts a value to the kind that an input has: that of its default, else of its present value.
+// fitOf converts a value to the kind of the input's default or, without a default, of its present value.
 func (w *Datasets) fitOf(ctx context.Context, def record.Leaf, present func() (record.Leaf, error), v any, text string) (any, error) {
 	of, err := w.valueOf(ctx, def)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 // A file of parameters is an input that holds the value of the whole file. Each value that tasks read is another input,
-// made from it: params.train.rate from params. So the file's input decides, and whatever changes it makes the others
-// anew. "e3 set" marks the values that it sets by their paths, whether tasks read them or not; the file decides about
-// the rest (doc/workspaces.md, Parameters).
+// made from it: params.train.rate from params. So the file's input decides: whatever changes it also makes the other
+// inputs anew. "e3 set" marks the values that it sets by their paths, whether tasks read them or not; the file
+// decides about the rest (doc/workspaces.md, Parameters).
 
 // params makes the inputs of files of parameters.
 type params struct{ states *States }
@@ -80,7 +80,7 @@ func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, e
 
 var errMoving = errors.New("the file changed while it was read")
 
-// readSteady reads a file that does not change meanwhile, and returns what it looked like.
+// readSteady reads a file in a moment in which the file does not change, and returns its content and stat.
 func readSteady(path string) ([]byte, record.FileStat, error) {
 	f, err := objectstore.OpenFile(path)
 	if err != nil {
@@ -117,7 +117,7 @@ func paramsIn(name string, data []byte) (any, error) {
 	return v, nil
 }
 
-// define gives the definition the values of its files of parameters, as the link has them.
+// define gives the definition the values of its files of parameters, taken from the link.
 func (p params) define(ctx context.Context, def *manifest.Definition, link *record.Link) error {
 	files := map[string]record.Leaf{}
 	for i := range link.Inputs {
@@ -128,8 +128,8 @@ func (p params) define(ctx context.Context, def *manifest.Definition, link *reco
 	return p.give(ctx, def, files)
 }
 
-// redefine is define for a definition that was expanded, by the values of the package: they have the same forms as those of
-// the workspace.
+// redefine is define for an expanded definition. It takes the values from the package: they have the same forms as
+// the workspace's values.
 func (p params) redefine(ctx context.Context, def *manifest.Definition, pkg *record.Package) error {
 	files := map[string]record.Leaf{}
 	for i := range pkg.Inputs {
@@ -141,7 +141,7 @@ func (p params) redefine(ctx context.Context, def *manifest.Definition, pkg *rec
 	return p.give(ctx, def, files)
 }
 
-// give sets the parameters of a definition by the files of these inputs.
+// give sets the parameters of a definition from the given files of parameters.
 func (p params) give(ctx context.Context, def *manifest.Definition, files map[string]record.Leaf) error {
 	content := make(map[string]any, len(files))
 	for name, leaf := range files {
@@ -196,8 +196,9 @@ func (p params) read(ctx context.Context, leaf record.Leaf) (any, error) {
 	return v.Plain()
 }
 
-// reshaped tells whether files of parameters differ in more than the values of tasks' parameters: whether a value has a
-// text decides how a task gets it, which is part of the task. before holds the former leaves of the files.
+// reshaped tells whether files of parameters differ in more than the values of tasks' parameters. It also matters
+// whether a value has a text: that decides how a task gets the value, which is part of the task. before holds the
+// former leaves of the files.
 func (p params) reshaped(ctx context.Context, link *record.Link, before map[string]record.Leaf) bool {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
@@ -227,7 +228,7 @@ func sameShape(a, b any) bool {
 	}
 	return !slices.ContainsFunc(x, func(m manifest.Member) bool {
 		other, ok := manifest.ValueAt(y, m.Name)
-		if strings.Contains(m.Name, ".") { // no path leads there
+		if strings.Contains(m.Name, ".") { // no path can name it
 			return false
 		}
 		return !ok || !sameShape(m.Value, other)
@@ -258,17 +259,17 @@ func marking(marks []string, name string) []string {
 	return append(marks, name)
 }
 
-// without removes the mark of an input, and those of its parts.
+// without removes the mark of an input, and the marks of its parts.
 func without(marks []string, name string) []string {
 	return slices.DeleteFunc(marks, func(mark string) bool { return covers(name, mark) })
 }
 
-// isSet tells whether marks say that an input was set, itself or as part of what was set.
+// isSet tells whether marks say that an input was set, by itself or as a part of something that was set.
 func isSet(marks []string, name string) bool {
 	return slices.ContainsFunc(marks, func(mark string) bool { return covers(mark, name) })
 }
 
-// marksOf are those of marks that concern a file of parameters, the wider before the narrower ones.
+// marksOf are the marks that concern a file of parameters, wider marks before narrower ones.
 func marksOf(file string, marks []string) []string {
 	var list []string
 	for _, m := range marks {
@@ -291,8 +292,8 @@ func paramFiles(pkg *record.Package) []string {
 	return list
 }
 
-// assign gives the inputs of a file of parameters their values: those of base, except where marks say that set
-// ones count, which are in the dataset from. A set value stays if base has its path and gives tasks the same form.
+// assign gives the inputs of a file of parameters the values of the dataset base or, where marks say that they were
+// set, of the dataset from. A set value stays if base has its path and gives tasks the same form.
 func (p params) assign(ctx context.Context, inputs record.Node, file string, base, from record.Leaf, marks []string) (record.Node, error) {
 	whole, err := p.read(ctx, base)
 	if err != nil {
@@ -309,7 +310,7 @@ func (p params) assign(ctx context.Context, inputs record.Node, file string, bas
 	return p.project(ctx, inputs, file, whole, given)
 }
 
-// overlaid returns whole with the values of set that marks name.
+// overlaid returns the value whole, in which the values that marks name are taken from set.
 func overlaid(whole, set any, file string, marks []string) any {
 	if slices.Contains(marks, file) {
 		return set
@@ -327,8 +328,8 @@ func overlaid(whole, set any, file string, marks []string) any {
 	return whole
 }
 
-// project stores the value of a file of parameters and those of its inputs. A value that tasks read and whole
-// lacks is taken from fallback.
+// project stores the value of a file of parameters, whole, and the values of its inputs. A value that tasks read and
+// that whole lacks is taken from fallback.
 func (p params) project(ctx context.Context, inputs record.Node, file string, whole, fallback any) (record.Node, error) {
 	inputs = slices.Clone(inputs)
 	var read []string
@@ -389,7 +390,7 @@ func (p params) with(ctx context.Context, inputs record.Node, name string, v any
 	return p.project(ctx, inputs, file, whole, nil)
 }
 
-// differingParams are the paths at which a value has members that another one has not, or has otherwise.
+// differingParams are the paths at which two values differ, without members that only one of them has.
 func differingParams(base, have any, at string) []string {
 	x, objectA := base.(manifest.Object)
 	y, objectB := have.(manifest.Object)
@@ -408,8 +409,8 @@ func differingParams(base, have any, at string) []string {
 	return list
 }
 
-// param returns the declaration of a parameter that tasks need not read: its file's, with its value in the workspace as
-// default. The error of an unknown one suggests others.
+// param returns the declaration of a parameter, even if no task reads it: the declaration of its file, with the
+// parameter's value in the workspace as default. The error for an unknown parameter suggests others.
 func (w *Datasets) param(ctx context.Context, s *State, file *record.PackageInput, name string) (*record.PackageInput, error) {
 	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
 	if err != nil {
@@ -451,8 +452,8 @@ func (w *Datasets) setParam(ctx context.Context, t *tree, name string, leaf reco
 	return err
 }
 
-// unsetParam is Unset for a parameter in the tree that is about to be swapped. marks are those that stay. It tells
-// whether a value changed.
+// unsetParam is Unset for a parameter in the tree that is about to be swapped. marks are the marks that stay. It
+// tells whether a value changed.
 func (w *Datasets) unsetParam(ctx context.Context, ws string, s *State, t *tree, in *record.PackageInput, marks []string) (bool, error) {
 	file, _, part := record.ParamOf(in.Name)
 	if !part {
@@ -476,7 +477,7 @@ func (w *Datasets) unsetParam(ctx context.Context, ws string, s *State, t *tree,
 	return now != have, nil
 }
 
-// paramsBehind tells whether the tree's parameters differ from those of their file, where these are not set.
+// paramsBehind tells whether parameters in the tree that are not set differ from their file.
 func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInput, marks []string) (bool, error) {
 	have, ok := t.inputs.Get(in.Name)
 	if !ok || have == in.Leaf || len(marksOf(in.Name, marks)) == 0 {
@@ -509,7 +510,7 @@ func (w *Deployer) keepParams(ctx context.Context, inputs record.Node, pkg *reco
 // unmarked finds the parameters of a file that differ from the package's.
 func (p params) unmarked(ctx context.Context, in *record.PackageInput, have record.Leaf, h *holdings) error {
 	if _, _, part := record.ParamOf(in.Name); part {
-		return nil // its file's value has it
+		return nil // the value of its file contains it
 	}
 	base, err := p.read(ctx, in.Default)
 	if isLost(err) {
@@ -529,7 +530,7 @@ func (p params) unmarked(ctx context.Context, in *record.PackageInput, have reco
 	return nil
 }
 
-// assign gives the parameters of a preview the values that a start would.
+// assignParams gives the parameters of a preview the values that a start would give them.
 func (p *preview) assignParams(ctx context.Context, w *States, t *tree) error {
 	for _, file := range paramFiles(p.pkg) {
 		base, _ := p.inputs.Get(file)

@@ -45,7 +45,7 @@ type Plan struct {
 	Workspace string     `json:"workspace"`
 	New       bool       `json:"new,omitempty"` // the start would deploy first
 	Package   PackageRef `json:"package"`
-	File      string     `json:"file,omitempty"`      // that the workspace follows
+	File      string     `json:"file,omitempty"`      // the package file that the workspace follows
 	Edited    bool       `json:"edited,omitempty"`    // differs from the deployed package
 	Elsewhere *Elsewhere `json:"elsewhere,omitempty"` // the deployment is of another machine
 	Busy      *Busy      `json:"busy"`                // the holder that a start must wait for
@@ -56,7 +56,7 @@ type Plan struct {
 	Unmade      []Unmade      `json:"growing,omitempty"` // lists of items to make
 	Rooms       []TaskRoom    `json:"rooms,omitempty"`   // absent: all run in the open, by default
 
-	Warnings []manifest.Warning `json:"-"` // of the package file, if that was read
+	Warnings []manifest.Warning `json:"-"` // of the package file, if it was read
 	Holder   *BusyError         `json:"-"` // Busy
 	Graph    *dataflow.Graph    `json:"-"`
 	// Objects also reads the objects that the start would store before its first lookup.
@@ -65,9 +65,9 @@ type Plan struct {
 
 // Expected is the expected duration of a run.
 type Expected struct {
-	Least          moment.Millis `json:"leastMs"`        // if all that waits is a hit
-	Most           moment.Millis `json:"mostMs"`         // if all runs
-	WithoutHistory int           `json:"withoutHistory"` // tasks that count as an average one
+	Least          moment.Millis `json:"leastMs"`        // if all waiting tasks are hits
+	Most           moment.Millis `json:"mostMs"`         // if all waiting tasks run
+	WithoutHistory int           `json:"withoutHistory"` // tasks that count with the average
 	CriticalPath   []string      `json:"criticalPath"`   // tasks
 	CriticalTime   moment.Millis `json:"criticalMs"`
 }
@@ -190,7 +190,7 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	return next, t, err
 }
 
-// previewNow is previewStart before lists of items are known that cached tasks have made.
+// previewNow is previewStart without the lists of items that cached tasks have made.
 func (w *Planner) previewNow(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
 	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {

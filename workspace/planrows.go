@@ -23,7 +23,7 @@ type PlannedTask struct {
 	NeedsApproval bool           `json:"needsApproval,omitempty"` // a person must approve the task before it runs
 	Cause         string         `json:"cause,omitempty"`         // as in e3 why
 	Reason        string         `json:"reason,omitempty"`
-	For           []string       `json:"for,omitempty"`        // that it waits for, or is stuck on
+	For           []string       `json:"for,omitempty"`        // the tasks that it waits for, or is stuck on
 	Expected      *moment.Millis `json:"expectedMs,omitempty"` // if any task has a history
 	Last          *moment.Millis `json:"lastMs,omitempty"`     // its latest execution here
 
@@ -32,17 +32,18 @@ type PlannedTask struct {
 
 // Misses tells why tasks have no result in the cache.
 type Misses interface {
-	// Prefetch reads at once what the questions about some tasks need.
+	// Prefetch reads at once what Miss needs for these tasks.
 	Prefetch(ctx context.Context, ws string, tasks []string) error
-	// Miss is the cause of a task that runs: a word for programs, and text. gone says why an output is not here, where nothing else
-	// is known.
+	// Miss returns why a task has no result in the cache: a word for programs, and a text. gone says why an output is
+	// not here, for when nothing else is known.
 	Miss(ctx context.Context, ws, task string, key executions.Key, inputs []objectstore.Hash, gone string) (cause, reason string, err error)
 }
 
 // mostSteps is the number of tasks that a plan lists unless all are asked for.
 const mostSteps = 50
 
-// Explain lists the tasks of a plan with what a start would do with each, and why: all, or some that are not hits.
+// Explain lists the tasks of a plan, with the step that a start would take with each and the reason: all tasks, or
+// the first mostSteps that are not hits.
 func (w *Planner) Explain(ctx context.Context, p *Plan, all bool, misses Misses) error {
 	p.Steps = []PlannedTask{}
 	if p.File != "" && (p.Elsewhere == nil || p.Elsewhere.Here) {
@@ -129,7 +130,7 @@ func (p *Plan) explain(ctx context.Context, s *PlannedTask, misses Misses) (err 
 	return nil
 }
 
-// decided adds whether a task that must run waits for approval first, or that a person has decided.
+// decided adds to a task that must run whether it waits for approval first, or what a person has decided.
 func (w *Planner) decided(ctx context.Context, p *Plan, s *PlannedTask) error {
 	if s.Plan != dataflow.StepRun && s.Plan != dataflow.StepWait || !p.Graph.Package.Tasks[s.index].Policy.Approve {
 		return nil
@@ -149,7 +150,7 @@ func (w *Planner) decided(ctx context.Context, p *Plan, s *PlannedTask) error {
 	return nil
 }
 
-// decision is what a person has decided about a task that must run, if a start would act on it; nil: nothing.
+// decision returns a person's decision about a task that must run, if a start would act on it; nil: none.
 func (w *Planner) decision(ctx context.Context, p *Plan, i int32) (*approval.Block, error) {
 	t := &p.Tasks[i]
 	if t.Key == nil || t.Forced || p.New {
@@ -178,8 +179,8 @@ func (p *Plan) names(tasks []int32) []string {
 	return names
 }
 
-// Ends is the task at which a start would end, whatever else there is to run; "" if none does. A task that lacks only its own input
-// does not.
+// Ends is the task at which a start would end, whatever else there is to run; "" if there is no such task. A task
+// that lacks only an input of its own does not end a start.
 func (p *Plan) Ends() string {
 	for i := range p.Tasks {
 		var lacking *dataflow.LackingError

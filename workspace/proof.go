@@ -35,8 +35,8 @@ type provenRun struct {
 	record.Proof
 	run     *record.Run
 	version refstore.Version // of the run's record
-	tasks   record.Node      // nil unless it had to be read
-	foreign bool             // a run of another workspace
+	tasks   record.Node      // nil unless it was read
+	foreign bool             // it is a run of another workspace
 }
 
 // outset is the state of the repository before the first lookup. A proof depends on it.
@@ -60,8 +60,8 @@ func (w *proofs) stored(ctx context.Context, ws string) (s storedProof, err erro
 	return storedProof{value: rec.Value, version: rec.Version}, err
 }
 
-// proof returns the workspace's proven run, nil if none is reliable. Any irregularity means that there is none: a proof
-// is derived from the records, and will be again. Objects are checked only in folders that have changed since the last
+// proof returns the workspace's proven run, nil if none is reliable. In any doubt it returns nil: a proof is derived
+// from the records, and can be derived again. Objects are checked only in folders that have changed since the last
 // check.
 func (w *proofs) proof(ctx context.Context, ws string, s storedProof, at outset) (*provenRun, error) {
 	if s.value == nil {
@@ -78,7 +78,7 @@ func (w *proofs) proof(ctx context.Context, ws string, s storedProof, at outset)
 	return w.verified(ctx, ws, p, at)
 }
 
-// peek is proof for a reader, which changes nothing, with what it depends on.
+// peek is proof for a reader, and changes nothing. It also returns what the proof depends on.
 func (w *proofs) peek(ctx context.Context, ws string) (proof *provenRun, at outset, err error) {
 	var s storedProof
 	err = atOnce(
@@ -181,17 +181,17 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 	return nil, nil
 }
 
-// A folderLook is a snapshot of the modification times of the folders in which the answers of a proof lie: that of the
-// executions and, if the store does not presume them, those of the objects.
+// A folderLook is a snapshot of the modification times of the folders in which the answers of a proof lie: the folder
+// of the executions and, unless the store presumes objects, the folders of the objects.
 type folderLook struct {
 	at         int64   // when the look began, ns
-	executions int64   // of the folder with a folder for each task; 0: no file times show changes of this store
+	executions int64   // of the folder that has a folder for each task; 0: file times show no changes of this store
 	objects    []int64 // of the 256 folders of objects
 }
 
-// listTimer is a store of records that lists those of a partition in a folder, so that a removal by hand shows.
+// listTimer is a store in which a partition of records is a folder, so that its time shows a removal by hand.
 type listTimer interface {
-	// ListTime returns the modification time of that folder in nanoseconds, 0 if there is none.
+	// ListTime returns the modification time of a partition's folder in nanoseconds; 0: there is none.
 	ListTime(partition string) (int64, error)
 }
 
@@ -211,12 +211,12 @@ func (w *proofs) lookAtFolders() (*folderLook, error) {
 }
 
 // stillThere checks that every execution and every output of the proof exists, and updates the proof's memory of their
-// folders. Executions are checked by the folders of their tasks: the time of the folder above shows that one of these
-// was removed.
+// folders. Executions are checked by the folders of their tasks: the time of the parent folder shows that a task's
+// folder was removed.
 //
-// If the object store presumes presence, its outputs need no check: records name them, and only a change of generation
-// removes records. The folders' times have no meaning there. So such a proof is equally good on every machine: the rest
-// of it concerns records that all machines share.
+// If the object store presumes presence, outputs need no check: records name them, and only a change of generation
+// removes records. Folder times have no meaning there. So such a proof is equally good on every machine: the rest of
+// it concerns records that all machines share.
 func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
 	if look == nil {
 		var err error
@@ -291,8 +291,8 @@ func (w *proofs) onRecord(ctx context.Context, p *provenRun) (bool, error) {
 	return !gone.Load(), err
 }
 
-// settled are the executions of the tasks that a proven run has settled, by task object. The zero hash has those of which
-// the package does not know the task.
+// settled are the executions that a proven run has settled, by task object. Executions whose task the package does
+// not know are under the zero hash.
 func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Hash][]string, error) {
 	pkg, err := w.states.Packages.Load(ctx, p.Package)
 	if err != nil {
@@ -300,7 +300,7 @@ func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Has
 	}
 	hashes := make(map[string]objectstore.Hash, len(pkg.Tasks))
 	for i := range pkg.Tasks {
-		h, _ := objectstore.ParseHash(pkg.Tasks[i].Task) // a decoded package has valid ones
+		h, _ := objectstore.ParseHash(pkg.Tasks[i].Task) // the hashes of a decoded package are valid
 		hashes[pkg.Tasks[i].Name] = h
 	}
 	tasks := make(map[objectstore.Hash][]string)
@@ -360,7 +360,7 @@ func (w *proofs) partsThere(ctx context.Context, outputs record.Node, doubtful *
 }
 
 // presumes tells whether every named object can be presumed to exist: only collections remove objects, and never named
-// ones. This holds if a check is a request.
+// ones. Stores in which a check is a request do so.
 func (w *proofs) presumes() bool { return presumes(w.states.Objects) }
 
 func presumes(objects Objects) bool {
@@ -376,7 +376,7 @@ func ignoreLost(err error) error {
 	return err
 }
 
-// saveProof writes a proof over the version that was read last.
+// saveProof replaces the version of the proof that was read last.
 func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, last *refstore.Version) error {
 	value, err := w.encodeProof(ctx, p)
 	if err != nil || value == nil {
@@ -388,7 +388,7 @@ func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, last
 	return nil
 }
 
-// demand returns the signatures that answers need; nil: none.
+// demand returns the signatures that answers need; nil: they need none.
 func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 	if w.states.Demands == nil {
 		return nil, nil
@@ -399,8 +399,8 @@ func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 // errUnsigned says that a proof does not count because no trusted key has signed it under the present demand.
 var errUnsigned = errors.New("the proof is not signed")
 
-// decodeProof reads a proof. A proof asserts that its answers are signed where that is needed, so it counts there only with
-// the signature of a trusted key under the same demand.
+// decodeProof reads a proof. Where answers must be signed, a proof vouches that they are. So there it counts only
+// with the signature of a trusted key under the same demand.
 func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, error) {
 	p, err := record.DecodeProof(value)
 	if err == nil && demand != nil && !demand.Admits(p) {
@@ -409,8 +409,8 @@ func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, error)
 	return p, err
 }
 
-// encodeProof signs a proof, where that is needed, and encodes it. A proof that is renewed has the same answers, so it keeps its
-// signature. It returns nil if this process cannot sign.
+// encodeProof signs a proof where that is demanded, and encodes it. A renewed proof has the same answers, so it keeps
+// its signature. It returns nil if this process cannot sign.
 func (w *proofs) encodeProof(ctx context.Context, p *record.Proof) ([]byte, error) {
 	demand, err := w.demand(ctx)
 	if err != nil || demand == nil || p.Signature != nil {
@@ -447,8 +447,8 @@ func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *r
 	return b, nil
 }
 
-// durations returns how long tasks took when they last ran, and the version of their record; nil: it is not known. It is
-// only a hint, and may be empty.
+// durations returns how long tasks took when they last ran, and the version of the record; nil: not known. Durations
+// are only a hint, and may be empty.
 func (w *proofs) durations(ctx context.Context, ws string) (record.Durations, *refstore.Version) {
 	rec, err := w.states.Derived.Get(ctx, durationsKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -195,8 +195,9 @@ func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d
 }
 
 // refresh protects a dataset, with everything below it, from a running collection, so that it can be named. It reports
-// whether all of it exists. kept is a dataset that the state names which will be replaced: what both have is held by that
-// state until the new one is written, so a folder with one changed file costs that file and the folders above it.
+// whether all of it exists. kept is the dataset that leaf will replace. The present state names kept, so the objects
+// that both have are held until the new state is written: a folder with one changed file costs that file and the
+// folders above it.
 func (w *States) refresh(ctx context.Context, leaf, kept record.Leaf) (bool, error) {
 	if leaf.Kind == record.LeafUnassigned {
 		return true, nil
@@ -217,8 +218,8 @@ func (w *States) refresh(ctx context.Context, leaf, kept record.Leaf) (bool, err
 	return w.Objects.Refresh(ctx, h)
 }
 
-// renew refreshes the last known content of a linked input, which will replace kept, or else reads the input again, which it
-// reports.
+// renew refreshes the last known content of a linked input, which will replace kept. If that fails, it reads the
+// input again, and returns true.
 func (w *States) renew(ctx context.Context, link *record.Link, in *record.LinkInput, kept record.Leaf) (bool, error) {
 	there, err := w.refresh(ctx, in.Leaf, kept)
 	if err == nil && !there {

@@ -11,9 +11,9 @@ import (
 	"e3/refstore"
 )
 
-// regrow makes the package of a workspace again if its inputs have other lists of items than those that its tasks were made
-// of, and deploys it. It reports whether it did. The caller holds the lock; link is nil unless the workspace follows a
-// file of this machine.
+// regrow makes and deploys the package of a workspace again if the inputs' lists of items differ from the lists that
+// its tasks were made of. It reports whether it did. The caller holds the lock; link is nil unless the workspace
+// follows a file of this machine.
 func (w *Deployer) regrow(ctx context.Context, lock *hold, s *State, pkg *record.Package, link *record.Link, durable bool) (bool, error) {
 	if pkg.Definition == "" {
 		return false, nil
@@ -51,9 +51,9 @@ func (w *Deployer) regrow(ctx context.Context, lock *hold, s *State, pkg *record
 	return true, err
 }
 
-// regrown makes a package again from the lists of the present inputs, and stores it. It returns nil if the lists are those
-// of the package. Lists that tasks make stay as they are. Inputs that follow files have their present datasets as defaults,
-// as if the package had been built from its file.
+// regrown makes a package again from the lists of the present inputs, and stores it. It returns nil if the lists are
+// the package's own. Lists that tasks make stay as they are. Inputs that follow files get their present datasets as
+// defaults, as if the package had been built from its file.
 func (w *Deployer) regrown(ctx context.Context, pkg *record.Package, inputs record.Node, follows func(input string) bool) (*expansion, string, error) {
 	if pkg.Definition == "" || !outgrown(pkg, inputs) {
 		return nil, "", nil
@@ -83,7 +83,7 @@ func (w *Deployer) regrown(ctx context.Context, pkg *record.Package, inputs reco
 	return x, h.String(), nil
 }
 
-// outgrown reports whether an input has another list of items, perhaps, than a package was made of.
+// outgrown reports whether an input may have another list of items than the package was made of.
 func outgrown(pkg *record.Package, inputs record.Node) bool {
 	for i := range pkg.Lists {
 		l := &pkg.Lists[i]
@@ -113,7 +113,7 @@ func (w *Deployer) knownLists(ctx context.Context, link *record.Link) ([]record.
 func (r *run) regrow(ctx context.Context, link *record.Link, info *RunInfo) (inputs, tasks string, err error) {
 	if info.Package == nil {
 		if info.Package, err = r.w.states.Packages.Load(ctx, r.state.PackageHash); err != nil {
-			info.Package = nil // reported by what needs its tasks
+			info.Package = nil // whatever needs its tasks reports the error
 			return r.inputs, r.tasks, context.Cause(ctx)
 		}
 	}
@@ -131,7 +131,7 @@ func (r *run) regrow(ctx context.Context, link *record.Link, info *RunInfo) (inp
 	return r.inputs, r.tasks, err
 }
 
-// regrow is Deployer.regrow for a preview, of which nothing is stored.
+// regrow is Deployer.regrow for a preview. It stores nothing.
 func (p *preview) regrow(ctx context.Context, dry *Deployer) error {
 	x, hash, err := dry.regrown(ctx, p.pkg, p.inputs, func(name string) bool { return p.file != "" && !p.set[name] })
 	if x != nil {

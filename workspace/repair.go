@@ -63,9 +63,9 @@ func (w *Deployer) LinkedInputs(ctx context.Context, ws string) (map[string]stri
 	return linked, nil
 }
 
-// MendEvents repairs the log of a run: damaged lines, and all that follows the end, go (events.Mend). The run's record
-// tells again as much as it knows. The rest, up to the event of number last with which the run after this one says that
-// it ended, is marked as lost. It returns how many are. The workspace must be idle.
+// MendEvents repairs the log of a run: it removes damaged lines and everything after the end (events.Mend), and tells
+// again what the run's record knows. The other events up to number last, with which the next run says that this one
+// ended, are marked as lost. It returns the number of lost events. The workspace must be idle.
 func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *executions.Curator) (lost int, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
@@ -81,7 +81,8 @@ func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *
 		return 0, lock.explain(ctx, err)
 	}
 	if unread == nil {
-		if errors.As(bounds.Check(ctx, w.states.Records, ws, run), new(*events.BoundsError)) { // an end that is not this run's goes
+		if errors.As(bounds.Check(ctx, w.states.Records, ws, run), new(*events.BoundsError)) {
+			// The end is not this run's.
 			if err := events.DropEnd(ctx, w.states.Records, ws, run); err != nil {
 				return 0, lock.explain(ctx, err)
 			}

@@ -18,8 +18,8 @@ type Repairer struct {
 	deployer *Deployer
 }
 
-// Restore replaces an unreadable state of a workspace, or one that was removed by hand: by the state after its last run, as far as that is known, else
-// by an empty one. remedy says what it did, and what is lost.
+// Restore replaces a workspace's state that is unreadable or was removed by hand: by the state after its last run if
+// that is known, else by an empty state. remedy says what it did, and what is lost.
 func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Deployment, nil)
 	if err != nil {

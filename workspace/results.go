@@ -21,16 +21,16 @@ import (
 
 // Results are outputs of a workspace with their places in a folder for people.
 type Results struct {
-	Outputs []ResultOutput // those that have a value, in the order of the package
-	Missing []string       // those that no task has made yet
-	// Unknown are tasks of the file of which the package cannot tell the outputs, or not whether a task reads them, since
-	// a list of items was not made. Files that earlier runs left of them stay.
+	Outputs []ResultOutput // outputs that have a value, in the order of the package
+	Missing []string       // outputs that no task has made yet
+	// Unknown are tasks of the file whose outputs, or whose readers, the package cannot tell because a list of items
+	// is not made yet. Files that earlier runs left for these tasks stay.
 	Unknown []string
 	// Source identifies what the outputs were made from: the package and the tree. While it stays, so do the outputs.
 	Source string
 }
 
-// ResultOutput is one output: of a task, or one of several.
+// ResultOutput is the output of a task, or one of its several outputs.
 type ResultOutput struct {
 	Task string // train[4]
 	Name string // train[4] or train[4].model
@@ -74,7 +74,8 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 	}
 }
 
-// ResultsOfRun is Results for a run with values of its own, whose outputs the workspace has not got. They have no Source.
+// ResultsOfRun is Results for a run with values of its own, whose outputs the workspace does not have. They have no
+// Source.
 func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string) (r *Results, release func(), err error) {
 	tasks := record.Node{}
 	for _, c := range run.Outcome.Results(run.Graph, true) {
@@ -92,7 +93,7 @@ func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string
 	return r, release, err
 }
 
-// names are the objects of the results, as protect takes them.
+// names are the objects of the results, in the form that protect takes.
 func (r *Results) names() []string {
 	names := make([]string, len(r.Outputs))
 	for i := range r.Outputs {
@@ -197,7 +198,7 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 	return nil
 }
 
-// unknown fills in what the package cannot tell, and returns the pending families that no task reads.
+// unknown fills in Unknown, and returns the pending families that no task reads.
 func (w *Datasets) unknown(ctx context.Context, pkg *record.Package, r *Results) (unread []string, err error) {
 	pending := map[string]bool{}
 	for i := range pkg.Families {
@@ -233,13 +234,13 @@ func pendingFamily(pkg *record.Package, name string) bool {
 	})
 }
 
-// output is one output of a task, or with an empty entry the whole.
+// output is one output of a task, or its whole output if entry is empty.
 type output struct{ task, entry string }
 
 // readOutputs are the outputs that tasks read. An entry of "" means that the task's whole output is read.
 func readOutputs(pkg *record.Package) map[output]bool {
 	read := map[output]bool{}
-	for i := range pkg.Lists { // the matrix of a task reads these
+	for i := range pkg.Lists { // a task's matrix reads these
 		read[output{pkg.Lists[i].Task, pkg.Lists[i].Entry}] = true
 	}
 	for i := range pkg.Tasks {
@@ -257,8 +258,8 @@ func readOutputs(pkg *record.Package) map[output]bool {
 	return read
 }
 
-// matching reports whether a pattern means a task or an output: by its name, or without its label. some says that a
-// pattern may mean one of several outputs. The patterns that match are marked as found.
+// matching reports whether a pattern means a task or an output by its name, with or without the label. some says that
+// a pattern may mean one of several outputs. The patterns that match are marked in found.
 func matching(of []string, name string, found []bool) (whole, some bool) {
 	base, _, labelled := strings.Cut(name, "[")
 	for i, pattern := range of {
@@ -323,7 +324,8 @@ func ResultPath(task, entry, written string, dir bool) string {
 	return place + suffix(written)
 }
 
-// suffix is the last extension of a file, with the one before it if the last says how the file is packed: .tar.gz.
+// suffix is the last extension of a file. If that says how the file is packed, the extension before it is included:
+// .tar.gz.
 func suffix(file string) string {
 	base := path.Base(file)
 	ext := path.Ext(base)
@@ -339,7 +341,7 @@ func suffix(file string) string {
 
 // A Project is what this machine knows of the files that a workspace follows.
 type Project struct {
-	Folder string              // that holds the package file; "" if the workspace follows none here
+	Folder string              // the folder of the package file; "" if the workspace follows none here
 	File   string              // the package file
 	Plan   *record.ResultsPlan // what the package file says about results
 	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
@@ -372,8 +374,8 @@ func (w *Datasets) Project(ctx context.Context, ws string) (*Project, error) {
 	return p, err
 }
 
-// ResultsPlan is what the package file of a workspace said about results when this machine last deployed it. It asks no
-// store of others.
+// ResultsPlan is what the package file of a workspace said about results when this machine last deployed it. It reads
+// only this machine's records.
 func (w *Datasets) ResultsPlan(ctx context.Context, ws string) (*record.ResultsPlan, error) {
 	rec, err := w.states.Local.Get(ctx, planKey(ws))
 	switch {
@@ -395,8 +397,8 @@ func planKey(ws string) refstore.Key {
 	return refstore.Key{Partition: resultsPartition(ws), Sort: "plan"}
 }
 
-// ResultsKey is the key of this machine's record of a folder in which it leaves results of a workspace. A folder beside
-// the repository is known by its relative path, so that a copy of both knows its own.
+// ResultsKey is the key of this machine's record of a folder with results of a workspace. A folder beside the
+// repository is named by its relative path, so that a copy of both has a record of its own folder.
 func (w *Datasets) ResultsKey(ws, folder string) refstore.Key {
 	return refstore.Key{Partition: resultsPartition(ws), Sort: objectstore.Sum([]byte(w.states.links.noted(folder))).String()}
 }

@@ -68,8 +68,8 @@ func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, err
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
-// AgeNow is the time by which ages count: the earlier of this machine's clock and, where machines share the repository, that of
-// the store. A clock that is ahead would call everything old.
+// AgeNow is the time from which ages are counted: this machine's clock or, where machines share the repository and it
+// is earlier, the store's clock. By a clock that is ahead everything would be old.
 func (w *States) AgeNow(ctx context.Context) (time.Time, error) {
 	now := w.Now()
 	clock, ok := w.Locks.(refstore.SessionClock)
@@ -89,8 +89,8 @@ func (w *States) AgeNow(ctx context.Context) (time.Time, error) {
 // Retire removes old events and surplus old imported runs, once a day. All other calls of the day read one small
 // record. retention says how long events are kept; 0: for ever.
 //
-// No clock is believed alone: it removes what was already too old when the last such search was made, at least a day
-// before, by whatever machine. So one start by a clock that is ahead removes nothing.
+// No single clock is trusted: Retire removes only what was already too old at the last search, by any machine, at
+// least a day before. So a single start with a clock that is ahead removes nothing.
 func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.states.Now()
 	rec, err := w.states.Derived.Get(ctx, stampKey())

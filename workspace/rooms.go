@@ -11,15 +11,15 @@ import (
 	"e3/refstore"
 )
 
-// Rooms are the rooms, given outside of a package file, of tasks that name none. A task's own room always counts. Then
-// Said counts, then that of the package file, then Set.
+// Rooms are the rooms that are given outside of a package file for tasks that name none. A task's own room always
+// counts; otherwise Said counts, then the package file's room, then Set.
 type Rooms struct {
 	Said manifest.Room // for one command
 	Set  manifest.Room // the repository's setting
 	Lost bool          // the setting cannot be read: a package file keeps the one with which it was built
 }
 
-// RoomsOf are the rooms with these names; "" for one that is not given.
+// RoomsOf returns the rooms with these names; "" means that no room is given.
 func RoomsOf(said, set string) (r Rooms) {
 	r.Said, _ = manifest.ParseRoom(said)
 	r.Set, _ = manifest.ParseRoom(set)
@@ -34,14 +34,14 @@ func (r Rooms) known(before *record.Link) Rooms {
 	return r
 }
 
-// apply gives a definition the room of tasks that name none.
+// apply sets a definition's room for tasks that name none.
 func (r Rooms) apply(def *manifest.Definition) {
 	if room := cmp.Or(r.Said, def.Room, r.Set); room != manifest.OpenRoom || def.Room == manifest.ClosedRoom {
-		def.Room = room // else the package is that of a file which says nothing
+		def.Room = room // else the package equals one of a file that names no room
 	}
 }
 
-// text is what a link says of the rooms; "" if they change nothing.
+// text is the form of the rooms in a link; "" if they change nothing.
 func (r Rooms) text() string {
 	switch {
 	case r.Said != manifest.NoRoom:
@@ -66,7 +66,7 @@ func (w *Deployer) Followed(ctx context.Context) ([]string, error) {
 	return files, nil
 }
 
-// rooms are those that count now.
+// rooms returns the rooms that count now.
 func (w *States) rooms(ctx context.Context) (Rooms, error) {
 	if w.Rooms == nil {
 		return Rooms{}, nil
@@ -74,10 +74,11 @@ func (w *States) rooms(ctx context.Context) (Rooms, error) {
 	return w.Rooms(ctx)
 }
 
-// ErrRoomOfFile is wrapped if a room was said for a workspace whose tasks have been built already.
+// ErrRoomOfFile is wrapped if a command names a room for a workspace whose tasks are already built.
 var ErrRoomOfFile = errors.New("it follows no package file here, so its tasks keep their rooms")
 
-// roomsOf are the rooms for the tasks of a workspace that follows the file of a link; nil if it follows none.
+// roomsOf returns the rooms for the tasks of a workspace that follows the file of link; link is nil if it follows
+// none.
 func (w *States) roomsOf(ctx context.Context, ws string, link *record.Link) (Rooms, error) {
 	r, err := w.rooms(ctx)
 	if err == nil && r.Said != manifest.NoRoom && (link == nil || folderGone(link.File)) {

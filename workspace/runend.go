@@ -70,7 +70,8 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	return atOnce(r.w.states, steps...)
 }
 
-// write writes the run's last record, with its last event, which follows after so many others.
+// write writes the run's last record, which has the bounds of the log: others events are still to be written before
+// the last one.
 func (r *run) write(ctx context.Context, others int) error {
 	r.rec.CompletedAt = r.w.states.Now()
 	var err error
@@ -83,7 +84,7 @@ func (r *run) write(ctx context.Context, others int) error {
 	return r.put(ctx, r.w.states.Records.Put)
 }
 
-// lastEvent is the event that will end the log. It has the times of the record, so that both tell the same.
+// lastEvent makes the event that will end the log, with the times of the record, so that both agree.
 func (r *run) lastEvent(ctx context.Context, others int) (*events.Event, error) {
 	if r.broken {
 		if err := r.noteLeft(ctx); err != nil {
@@ -135,7 +136,8 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 	return nil
 }
 
-// finish writes the state's reference to the run's record, then the last event: a reader of one finds the other two.
+// finish makes the state name the run's record, then writes the last event. So a reader of the event finds both, and
+// a reader of the state finds the record.
 func (r *run) finish(ctx context.Context) error {
 	if err := r.name(ctx); err != nil {
 		return err

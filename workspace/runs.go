@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// A run's record lies under the workspace that it was made in. An imported run also has its provenance: it is history,
-// which this package does not extend, close or clean up. Removing the workspace removes it.
+// A run's record lies under the workspace in which the run was made. An imported run also has its provenance. It is
+// history: this package does not extend it, close it or clean it up. Removing the workspace removes it.
 
 // RemoveRuns removes runs that were imported under a name without a workspace, and returns how many. It returns
 // ErrNotFound if there are none, ErrExists if there is such a workspace.
@@ -41,7 +41,7 @@ func (w *Cleaner) RemoveRuns(ctx context.Context, ws string) (int, error) {
 // oldRun is the record of a run that had ended when the lock was taken.
 type oldRun struct {
 	id      string
-	version refstore.Version // Absent if it was not read
+	version refstore.Version // Absent if the record was not read
 	goes    bool             // it was read and was not imported, so it may be deleted
 }
 
@@ -106,8 +106,8 @@ func (w *Cleaner) forgetRuns(ctx context.Context, ws string) (n int, err error) 
 	return n, nil
 }
 
-// FieldEvents is the field of a run's record with the bounds of its events (events.Bounds), of runs that were made here
-// and of imported ones. It lies beside the sum, so it costs no file.
+// FieldEvents is the field of a run's record with the bounds of its events (events.Bounds), for runs made here and
+// for imported runs. It lies beside the sum, so it costs no file.
 const FieldEvents = runview.FieldEvents
 
 // watchInterval is how often WatchRun checks whether a process is alive, since its death sends no notice.

@@ -24,7 +24,7 @@ type LostValuesError struct {
 	Inputs    []string
 	Err       error  // why the values are lost or unknown; nil if the tree itself marks them as lost
 	Package   string // name@version of the package that would tell which inputs are set, if it were registered again
-	Linked    bool   // each may also be an earlier content of its file
+	Linked    bool   // each value may also be an earlier content of its file
 }
 
 func (e *LostValuesError) Error() string {
@@ -134,8 +134,8 @@ func (w *States) stale(ctx context.Context, ws string, s *State, err error) erro
 	return nil
 }
 
-// guessRoot finds the nodes below a lost root. It tries those of the latest proof and of a fresh deployment, and
-// compares the hash of each root with the lost one's.
+// guessRoot finds the nodes below a lost root. It tries the nodes of the latest proof and of a fresh deployment, and
+// compares the hash of each root with the hash of the lost root.
 func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
 	var ins, outs []string
 	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
@@ -217,7 +217,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 	return &LostValuesError{Workspace: ws, Inputs: doubtful, Err: badLink, Linked: true}
 }
 
-// unpackaged reports the inputs that may have been set if the deployed package, and so its defaults, are lost.
+// unpackaged reports the inputs that may have been set, if the deployed package and with it the defaults are lost.
 func unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
 	err := lostValues(ws, next, cause, func(in *record.PackageInput) bool {
 		have, ok := h.inputs.Get(in.Name)
@@ -310,8 +310,8 @@ func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.P
 	return t, err
 }
 
-// lostLink tells whether the link of a workspace is lost. An unregistered deployed package came from a file. A
-// workspace that follows none has a link that says so. A shared workspace's state says what it follows.
+// lostLink tells whether the link of a workspace is lost. An unregistered deployed package came from a file, and a
+// workspace that follows no file has a link that says so. A shared workspace's state says what it follows.
 func (w *links) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
 	if w.shared || !s.Deployed {
 		return false, nil

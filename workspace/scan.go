@@ -39,7 +39,7 @@ type InputError struct {
 	Err   error
 	Where string // "e3.yaml:5:3: ", or "" if that is not known
 	Like  string // a file with a similar name beside a missing one, or ""
-	// Advice says how to declare, or to change, what cannot be stored as it is; "" if the error says enough.
+	// Advice says how to declare or change an input that cannot be stored as it is; "" if the error says enough.
 	Advice string
 }
 
@@ -127,7 +127,7 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 	return nil
 }
 
-// attempts is how often a file that changes while it is read is read again.
+// attempts bounds how often a file is read again because it changed meanwhile.
 const attempts = 5
 
 // file reads one file.
@@ -145,7 +145,8 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
 }
 
-// content stores the content of a file unless it is the known one. A symbolic link counts as the file that it points to.
+// content stores the content of a file unless it is the known content. A symbolic link counts as the file that it
+// points to.
 func (s *scan) content(ctx context.Context, path string, known *record.LinkFile) (f record.LinkFile, info fs.FileInfo, err error) {
 	if info, err = os.Stat(path); err != nil {
 		return f, nil, err
@@ -176,7 +177,7 @@ func fileLeaf(info fs.FileInfo, stored objectstore.Info) record.Leaf {
 	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size, Executable: info.Mode()&0o111 != 0}
 }
 
-// read stores a file's content and returns what the file looked like when it was read.
+// read stores a file's content and returns the file's stat as of the read.
 func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.Info, error) {
 	f, err := objectstore.OpenFile(path)
 	if err != nil {
@@ -249,7 +250,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	}
 }
 
-// notRepository keeps an input from swallowing the repository that it is stored in.
+// notRepository keeps an input from including the repository that stores it.
 func notRepository(rel string, e fs.DirEntry) bool {
 	return !e.IsDir() || e.Name() != ".e3"
 }

@@ -15,8 +15,8 @@ import (
 // objects after the run has ended.
 //
 // If a refresh is a request, every object that a session protects during a collection stays protected until the
-// collection ends, so the run's held objects need no refresh. Neither does a snapshot from the proven run: runs are
-// listed in the order of their ids, and the earlier record is deleted only after the later one exists.
+// collection ends, so the run's held objects need no refresh. A snapshot from the proven run needs no refresh either:
+// runs are listed in the order of their ids, and the earlier record is deleted only after the later record exists.
 
 // snapshots are the nodes that the run's record names, directly or indirectly.
 type snapshots struct {

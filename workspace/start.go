@@ -32,7 +32,7 @@ type Publishing int
 const (
 	Always Publishing = iota // as they arrive, in batches
 	Final                    // at the end of the run
-	Never                    // never: only executions have them
+	Never                    // never: only executions keep them
 )
 
 // StartOptions say how to run a workspace.
@@ -54,8 +54,8 @@ type StartOptions struct {
 	Process     *events.Process    // the running process, for the history
 	OnEvent     func(events.Event) // receives every logged event, in order, from one goroutine at a time
 	OnStart     func(*RunInfo)     // receives the run before its first event
-	// Traffic returns what this process has sent to the repository, for the history, or nil. A nil Traffic means
-	// unknown.
+	// Traffic returns what this process has sent to the repository, for the history; nil: unknown. Traffic may be
+	// nil.
 	Traffic func() *events.Traffic
 	// OnWork is called when the run is not proven current at once: from then on, time and memory depend on the size of
 	// the graph.
@@ -73,7 +73,7 @@ type RunInfo struct {
 	Elsewhere *Elsewhere
 	Renamed   string // as of Built; File is then the package file
 	File      string
-	// Expected returns how long a task took when it last ran; 0: unknown. nil if Package is.
+	// Expected returns how long a task took when it last ran; 0: unknown. It is nil if Package is nil.
 	Expected func(task string) time.Duration
 }
 
@@ -86,7 +86,7 @@ type RunResult struct {
 	Cancelled *CancelledError
 	Graph     *dataflow.Graph
 	Outcome   *dataflow.Outcome
-	Package   *record.Package // what the graph was at the end; nil, as the two above, if the run is proven current
+	Package   *record.Package // the package at the end; nil, like the two fields above, if the run is proven current
 }
 
 // work is called when the run is not proven current at once; it may be called again.
@@ -125,7 +125,7 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 			return err
 		},
 		look,
-		func() error { _ = r.hold(outer); return nil }, // start does so again where this has failed
+		func() error { _ = r.hold(outer); return nil }, // start tries again if this has failed
 	)
 	switch {
 	case err != nil && !swept:
@@ -159,7 +159,7 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 
 // run is a run of a workspace at work. It holds the dataflow lock.
 //
-// Each step, from the first to the last event, leaves its results in it for the later ones.
+// Each step, from the first to the last event, leaves its results here for later steps.
 type run struct {
 	w       *Runner
 	ws      string
@@ -176,8 +176,8 @@ type run struct {
 	version refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
-	first  *events.Event // of the log, as the record has it
-	last   *events.Event // the same; nil until the run ends
+	first  *events.Event // of the log; also in the record
+	last   *events.Event // of the log; nil until the run ends
 	latest events.Latest // of the journal, before the run
 	place  events.Place  // of the run in the journal
 	began  time.Time
@@ -186,11 +186,11 @@ type run struct {
 	snapshots
 	overrides
 	grows   bool                   // the graph may grow
-	grown   string                 // the hash of the package that the graph has become; "": that of the start
-	dropped map[string]record.Leaf // outputs of tasks that a growth has taken out of the tree
+	grown   string                 // hash of the package of the grown graph; "": the package of the start
+	dropped map[string]record.Leaf // outputs that left the tree with their tasks in a growth
 	shown   bool                   // the workspace shows the proven results
-	broken  bool                   // it was cancelled, or met a fault: requests may have ended without a result
-	waiting int                    // tasks that wait for approval, if the run ends because of them
+	broken  bool                   // cancelled, or ended by a fault: requests may lack a result
+	waiting int                    // tasks that wait for approval, if the run ended because only they remained
 	outset
 	stored storedProof
 }
@@ -234,8 +234,8 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	return r.flow(ctx, info, proof, r.inputs)
 }
 
-// follow brings the workspace up to date with its package file and with variables. It returns the link, and what was
-// built anew; either may be nil.
+// follow brings the workspace up to date with its package file and with variables. It returns the link, and the
+// rebuilt package; either may be nil.
 func (r *run) follow(ctx context.Context) (*record.Link, *Built, error) {
 	if err := r.hold(ctx); err != nil {
 		return nil, nil, err
@@ -285,7 +285,7 @@ func (r *run) lookBack(ctx context.Context) error {
 	return err
 }
 
-// describe begins what is known of the run: what was built, or where the package comes from.
+// describe begins the RunInfo: with what was built, or with the origin of the package.
 func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (info *RunInfo, err error) {
 	info = &RunInfo{}
 	if built != nil {
@@ -298,8 +298,8 @@ func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (in
 	return info, nil
 }
 
-// prove reads the tree and the latest proof of it, which is nil if there is none. Where the proof is of other inputs,
-// the package gets the tasks of the present lists of items. It returns the hash of the tasks node.
+// prove reads the tree and its latest proof, which is nil if there is none. If the proof is of other inputs, the
+// package gets the tasks of the present lists of items. It returns the hash of the tasks node.
 func (r *run) prove(ctx context.Context, link *record.Link, info *RunInfo) (proof *provenRun, tasks string, err error) {
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {
@@ -379,7 +379,7 @@ func (r *run) recorded(ctx context.Context) (err error) {
 	return err
 }
 
-// draftStarted makes the first event. Its time is that of the record, so that both tell the same.
+// draftStarted makes the first event. Its time is the record's, so that both agree.
 func (r *run) draftStarted() {
 	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
 		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
@@ -428,7 +428,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	}
 	r.emitStarted() // readers of its events look for the run's record
 	for i := range cached {
-		cached[i].Time = r.rec.CompletedAt // as of the end, which was recorded before
+		cached[i].Time = r.rec.CompletedAt // the end, which is recorded before this event
 		r.emit(cached[i])
 	}
 	p.Proof.RunID = r.rec.RunID

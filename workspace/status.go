@@ -26,7 +26,7 @@ type Status struct {
 	Workspace  string              `json:"workspace"`
 	Package    *ListedPackage      `json:"package"`
 	DeployedAt moment.Time         `json:"deployedAt"`
-	File       string              `json:"file,omitempty"`      // that the workspace follows
+	File       string              `json:"file,omitempty"`      // the package file that the workspace follows
 	Edited     bool                `json:"edited,omitempty"`    // differs from the deployed package
 	Room       manifest.Room       `json:"room,omitempty"`      // closed: the setting room
 	Elsewhere  *Elsewhere          `json:"elsewhere,omitempty"` // the deployment is of another machine
@@ -37,7 +37,7 @@ type Status struct {
 	Folders    []Folder            `json:"folders,omitempty"`   // of failed commands, on this machine
 	Faults     []human.Fault       `json:"faults,omitempty"`    // of the package file or its inputs
 	Datasets   []DatasetRow        `json:"datasets"`            // inputs as declared, then outputs
-	Unmade     []Unmade            `json:"growing,omitempty"`   // unknown until a task has made a list of items
+	Unmade     []Unmade            `json:"growing,omitempty"`   // tasks that depend on a list yet to be made
 
 	State  *State          `json:"-"`
 	Run    *runview.Report `json:"-"` // LastRun
@@ -57,13 +57,13 @@ type DatasetRow struct {
 	Set       bool               `json:"set,omitempty"`      // by e3 set
 	Source    string             `json:"source,omitempty"`   // as the package file declares an input
 	Location  string             `json:"location,omitempty"` // path or pattern
-	LastTime  bool               `json:"lastTime,omitempty"` // of an item of the last list, of which a new one is due
+	LastTime  bool               `json:"lastTime,omitempty"` // of an item of the last list; a new list is due
 }
 
 // A Folder is the working folder of a failed command, which this machine keeps.
 type Folder struct {
 	Task      string `json:"task"`
-	Execution string `json:"execution,omitempty"` // absent: of a person
+	Execution string `json:"execution,omitempty"` // absent: a person's folder
 	Host      string `json:"host"`
 	Path      string `json:"path"`
 	Bytes     int64  `json:"bytes"`
@@ -129,7 +129,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (*Status, e
 		if err != nil {
 			return nil, err
 		}
-		if st.Run == nil || !st.Run.Live { // during a run, the run may have been forced
+		if st.Run == nil || !st.Run.Live { // a forced run at work may wait even for these tasks
 			current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
 			deferred, decided = slices.DeleteFunc(deferred, current), slices.DeleteFunc(decided, current)
 		}
@@ -187,7 +187,7 @@ func (w *Planner) datasetsOf(ctx context.Context, s *State, st *Status) (map[str
 	if err != nil {
 		return nil, err
 	}
-	st.Faults, st.Next = human.Faults(next.faults), next.pkg // with the items that are known
+	st.Faults, st.Next = human.Faults(next.faults), next.pkg // with the known items
 	st.Unmade, st.Datasets = freshness.unmade, rows(t, next, freshness)
 	return freshness.of, nil
 }
@@ -231,7 +231,7 @@ func fileSize(l record.Leaf) *int64 {
 	return &l.Size
 }
 
-// preview is the package and tree that the next start would run on.
+// preview is the package and the tree on which the next start would run.
 type preview struct {
 	file      string
 	edited    bool
@@ -240,15 +240,15 @@ type preview struct {
 	pkgHash   string
 	inputs    record.Node
 	set       map[string]bool
-	marks     []string // of what was set, also of parameters that no task reads
+	marks     []string // of set inputs, and of set parameters that no task reads
 	faults    []error
 
 	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
 	fresh    map[string]bool  // inputs whose content a start would first have to store
-	graph    *graph.Graph     // of pkg, with its gates; nil: not made, or nothing grows
-	failed   map[string]error // families that known lists do not make, and why
-	objects  Objects          // that also has this content, as far as it was kept; nil: not kept
+	graph    *graph.Graph     // of pkg, with its gates; nil: not made, or the graph does not grow
+	failed   map[string]error // why known lists make no tasks, by family
+	objects  Objects          // the repository's objects and the kept content of this preview; nil: nothing was kept
 }
 
 // preview follows the package file as a start does, but stores nothing.
@@ -400,14 +400,14 @@ func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.L
 	return p.assignParams(ctx, w, t)
 }
 
-// outputs is how the outputs of a workspace relate to what the next start would make.
+// outputs tells how fresh the outputs of a workspace are.
 type outputs struct {
 	of     map[string]dataflow.Freshness // by task
-	last   map[string]bool               // of items that may be gone
+	last   map[string]bool               // items that may be gone
 	unmade []Unmade
 }
 
-// freshness compares every output with the result that the next start would have. The package of next becomes the one that the
+// freshness compares every output with the result that the next start would have. next gets the package that the
 // start would have before it runs anything.
 func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (outputs, error) {
 	is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}

@@ -11,16 +11,16 @@ import (
 	"e3/internal/human"
 )
 
-// Unmade is what a package cannot know of its tasks, since a list of items is still to be made.
+// Unmade is a family of tasks whose list of items is still to be made.
 type Unmade struct {
-	Name    string       `json:"name"`            // of a family of items, or a task that reads one
+	Name    string       `json:"name"`            // a family of items, or a task that reads such a family
 	Pending bool         `json:"pending"`         // no list was made yet
 	Tasks   int          `json:"last,omitempty"`  // tasks by the last list
-	For     []string     `json:"for,omitempty"`   // that make the list
+	For     []string     `json:"for,omitempty"`   // the tasks that make the list
 	Err     *human.Fault `json:"error,omitempty"` // why the list cannot be used
 }
 
-// String says of which tasks only the last items are known, or none.
+// String says for which tasks no items are known, or only the last ones.
 func (u *Unmade) String() string {
 	makers := human.Few(u.For)
 	switch {
@@ -34,8 +34,8 @@ func (u *Unmade) String() string {
 	return fmt.Sprintf("%s follow from the items of %s: this is the number of last time", human.Count(u.Tasks, "task"), makers)
 }
 
-// grown makes the package of a preview the one that a start would have before it runs anything: with the lists of tasks that
-// have answers already. If that cannot be told, the package keeps its last items, and the preview has the fault.
+// grown gives a preview the package that a start would have before it runs anything: with the lists of tasks that
+// already have answers. If these cannot be told, the package keeps its last items, and the preview gets the fault.
 func (w *Planner) grown(ctx context.Context, next *preview) (*graph.Graph, error) {
 	if next.objects != nil {
 		if err := w.foresee(ctx, next, next.objects); err != nil {
@@ -51,7 +51,8 @@ func (w *Planner) grown(ctx context.Context, next *preview) (*graph.Graph, error
 	return graph.Whole(next.pkg)
 }
 
-// unmade says what is not known of the tasks of a preview, given how fresh the nodes of its graph are.
+// unmade lists the families of a preview whose lists are still to be made, given how fresh the nodes of its graph
+// are.
 func unmade(next *preview, g *graph.Graph, fresh []dataflow.Freshness) (list []Unmade, last map[string]bool) {
 	last = map[string]bool{}
 	gates := make([]int32, 0, len(g.Gates()))
@@ -78,7 +79,7 @@ func unmade(next *preview, g *graph.Graph, fresh []dataflow.Freshness) (list []U
 				u.For = append(u.For, g.Name(d))
 			}
 		}
-		if u.Tasks > 0 && len(u.For) > 0 { // behind another gate that is closed, that one says it
+		if u.Tasks > 0 && len(u.For) > 0 { // behind another closed gate, which has an entry of its own
 			list = append(list, u)
 		}
 	}
@@ -90,8 +91,8 @@ func unmade(next *preview, g *graph.Graph, fresh []dataflow.Freshness) (list []U
 	return list, last
 }
 
-// Pending returns the family of tasks that a name stands for, as "fit" or "fit[a]", and what it waits for, if the package of a
-// workspace has no tasks of that family yet.
+// Pending returns the family of tasks that a name means, as "fit" or "fit[a]", and the tasks that it waits for, if
+// the package of a workspace has no tasks of that family yet.
 func (w *Datasets) Pending(ctx context.Context, ws, name string) (family string, awaited []string, err error) {
 	s, err := w.states.State(ctx, ws)
 	if err != nil || !s.Deployed {

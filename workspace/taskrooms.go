@@ -8,15 +8,15 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// A TaskRoom is the room that tasks of a package file have in common, and what has decided it.
+// A TaskRoom is the room of some tasks of a package file, and the source of that decision.
 type TaskRoom struct {
 	Tasks []string      `json:"tasks"`           // in the order of the file; a matrix is one
 	Room  manifest.Room `json:"room"`            // open or closed
 	Image string        `json:"image,omitempty"` // a reference; absent: the machine's files
-	By    RoomSource    `json:"by"`              // what decided it
+	By    RoomSource    `json:"by"`              // what decided the room
 }
 
-// A RoomSource is what has decided the room of a task: words for people, and for programs that compare.
+// A RoomSource is the source of the decision about a room: words for people, which programs may compare.
 type RoomSource string
 
 // The sources of rooms, the strongest first.
@@ -30,8 +30,8 @@ const (
 	ByDefault      RoomSource = "the default"
 )
 
-// Rooms tells in which rooms a start of the workspace would run the tasks of a package file. Tasks that have room and reason in
-// common are one entry. There are none if all run in the open, as nothing says otherwise.
+// Rooms tells in which rooms a start of the workspace would run the tasks of a package file. Tasks with the same room
+// and source share an entry. There are no entries if all tasks run in the open by default.
 func (w *Planner) Rooms(ctx context.Context, ws string, def *manifest.Definition) ([]TaskRoom, error) {
 	rooms, err := w.states.rooms(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r Rooms) Of(def *manifest.Definition) []TaskRoom {
 			specs = append(specs, s)
 		}
 	}
-	for i := range def.Families { // some have no items yet
+	for i := range def.Families { // tasks of families too, which may have no items yet
 		specs = append(specs, def.Families[i].Spec)
 	}
 	slices.SortStableFunc(specs, func(a, b *manifest.Spec) int {

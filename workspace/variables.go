@@ -18,9 +18,10 @@ import (
 	"e3/objectstore"
 )
 
-// The value of a variable of key_env, and what a program of tools consists of, are inputs of the package. Each start reads
-// them on its own machine, under the lock, whether the workspace follows a package file or not. So a package holds no value,
-// and the tree holds that of the latest start. Everything else treats it like any other input.
+// The value of a variable of key_env, and the parts of a program of tools, are inputs of the package. Each start
+// reads them on its own machine, under the lock, whether the workspace follows a package file or not. So a package
+// holds no such value; the tree holds the value of the latest start. Everything else treats these inputs like any
+// others.
 
 // keyed returns the names, in key order, of the variables whose values are inputs of a task.
 func keyed(t *manifest.Task) []string {
@@ -30,8 +31,9 @@ func keyed(t *manifest.Task) []string {
 	return record.Names(t.Env.Keyed)
 }
 
-// programs returns the names, in key order, of the programs that are inputs of a task. For a program of the project, which is an
-// input itself, the value is what this machine has to interpret or to load it; in an image that is the image's.
+// programs returns the names, in key order, of the programs that are inputs of a task. A program of the project is an
+// input itself; its value is what this machine has to interpret or to load it. In an image it is no input: the image
+// decides.
 func programs(def *manifest.Definition, t *manifest.Task) []string {
 	var names []string
 	if t.Env != nil {
@@ -49,7 +51,7 @@ func programs(def *manifest.Definition, t *manifest.Task) []string {
 func variableInputs(def *manifest.Definition) []record.PackageInput {
 	var names []string
 	named := map[string]bool{}
-	var last *manifest.Environment // tasks of a matrix, among others, share it
+	var last *manifest.Environment // shared by the tasks of a matrix, among others
 	for i := range def.Tasks {
 		if env := def.Tasks[i].Env; env != nil && env != last {
 			names = append(names, env.Keyed...)
@@ -82,7 +84,7 @@ func (w *Deployer) variable(name string) ([]byte, error) {
 	return value.Encode(text)
 }
 
-// tool returns what a program of this machine consists of.
+// tool returns the parts of a program of this machine.
 func (w *Deployer) tool(ctx context.Context, name string, from *source) ([]byte, error) {
 	if w.states.Tools == nil {
 		return nil, fmt.Errorf("programs cannot be read here")
@@ -102,7 +104,7 @@ func (w *Deployer) tool(ctx context.Context, name string, from *source) ([]byte,
 	return value.Encode(tools.Text(parts))
 }
 
-// A source is where programs of the project are read: as inputs, or as files, since a preview stores no input.
+// A source says where to read programs of the project: from inputs, or from files, since a preview stores no input.
 type source struct {
 	inputs record.Node
 	folder string // of the package file; "": unknown
@@ -121,7 +123,8 @@ func openTool(ctx context.Context, objects objectstore.Store, name, hash string,
 	return r, err
 }
 
-// taken returns the entries of a node that hold variables and programs, with their present values and the bytes of these.
+// taken returns the entries of a node that hold variables and programs, with their present values, and the bytes of
+// these values.
 func (w *Deployer) taken(ctx context.Context, inputs record.Node, from *source) (list []record.NodeEntry, data [][]byte, err error) {
 	for i := range inputs {
 		var bytes []byte
@@ -142,7 +145,7 @@ func (w *Deployer) taken(ctx context.Context, inputs record.Node, from *source) 
 	return list, data, nil
 }
 
-// retake takes programs anew whose file a run has of its own (Override).
+// retake reads programs again whose file a run overrides (Override).
 func retake(ctx context.Context, w *Deployer, inputs record.Node, set []Override) (record.Node, error) {
 	if !slices.ContainsFunc(set, func(o Override) bool { return record.ToolFile(o.Name) }) {
 		return inputs, nil

@@ -30,7 +30,7 @@ var (
 	ErrNotDeployed = packages.ErrNotDeployed
 	// ErrVariable is wrapped if an input to set or unset holds an environment variable.
 	ErrVariable = errors.New("each start takes it from its own environment")
-	// ErrTool is wrapped if an input to set or unset holds what a program consists of.
+	// ErrTool is wrapped if an input to set or unset holds the parts of a program.
 	ErrTool = errors.New("each start reads it on its machine")
 )
 
@@ -78,9 +78,8 @@ type Stores struct {
 	Locks   refstore.Locker
 	Objects Objects
 	Local   Local // data that never leaves this machine, such as links
-	// Derived holds data that can be recomputed from the repository: proofs and durations of tasks. Machines that share
-	// the records also share it, with the id of the deployment that each entry belongs to. nil means Local, without
-	// ids.
+	// Derived holds data that can be recomputed from the repository: proofs and durations of tasks. Machines that
+	// share the records also share Derived; each entry has the id of its deployment. nil means Local, without ids.
 	Derived Local
 	// Lookups is how many tasks are looked up at a time. 0: one for each processor, for records on this machine.
 	Lookups int
@@ -107,9 +106,9 @@ type Stores struct {
 	// From is the command's current folder; "" if it has none.
 	From    string
 	Getenv  func(string) (string, bool)          // reads variables of key_env; nil: from the environment of this process
-	Tools   *tools.Finder                        // of the programs of this machine; nil: no package names any
-	Rooms   func(context.Context) (Rooms, error) // those given outside of a package file; nil: none
-	Folders func(ws string) []Folder             // those of failed commands that this machine keeps; nil: none
+	Tools   *tools.Finder                        // finds programs of this machine; nil: no package names any
+	Rooms   func(context.Context) (Rooms, error) // the rooms given outside of a package file; nil: none
+	Folders func(ws string) []Folder             // kept folders of failed commands on this machine; nil: none
 	Images  Images                               // nil: no package names an image
 	Now     func() time.Time
 	Holder  func() string // describes this process, as LockState.Holder
@@ -144,7 +143,7 @@ func New(s Stores) *Workspaces {
 	return assemble(states.withObjects(s.Objects))
 }
 
-// assemble makes the parts, each from those before it.
+// assemble makes the parts, each from the parts before it.
 func assemble(states *States) *Workspaces {
 	w := &Workspaces{States: states, Datasets: &Datasets{states}}
 	proofs := &proofs{states}
@@ -187,8 +186,8 @@ type State struct {
 	version  refstore.Version
 
 	// deployment is the origin of the deployed package; nil if no machines share the workspace, or if the origin is
-	// unknown. It is replaced, never modified. stored is the one in the record, unreadable the reason why there is
-	// none.
+	// unknown. It is replaced, never modified. stored is the deployment in the record, unreadable the reason why
+	// there is none.
 	deployment, stored *record.WorkspaceDeployment
 	unreadable         error
 }
@@ -270,7 +269,7 @@ func (w *Cleaner) Remove(ctx context.Context, name string) error {
 	}
 	defer lock.Unlock()
 	if _, err := lock.read(ctx); err != nil {
-		return lock.explain(ctx, err) // another process was faster
+		return lock.explain(ctx, err) // another process has removed it
 	}
 	return lock.explain(ctx, w.remove(lock.lasting, lock)) // a removal that has begun is completed
 }
@@ -280,8 +279,8 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	if _, err := w.states.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
 		return err
 	}
-	// Links, proofs and decisions are removed first: a crash may leave the workspace without them, but never leaves
-	// them to another workspace of that name.
+	// Links, proofs and decisions are removed first: a crash may leave the workspace without them, but a later
+	// workspace of the same name never inherits them.
 	if err := w.approvals.blocks.Remove(ctx, lock.ws); err != nil {
 		return err
 	}
@@ -373,7 +372,7 @@ func (w *States) update(ctx context.Context, lock *hold, name string, durable bo
 type tree struct {
 	inputs, tasks         record.Node
 	inputsHash, tasksHash string
-	rebuilt               bool // the outputs were lost
+	rebuilt               bool // made anew, since the outputs were lost
 }
 
 // readRoot returns the hashes of the nodes below a root.
@@ -431,7 +430,7 @@ func (w *States) readNode(ctx context.Context, hash string) (record.Node, error)
 
 // writeTree stores the given parts and returns the new root's hash.
 func (w *States) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
-	var writes []func() error // where they are made in turn, the root comes last
+	var writes []func() error // if the writes are made in turn, the root comes last
 	add := func(n record.Node) string {
 		text := n.Encode()
 		writes = append(writes, func() error {

@@ -11,11 +11,11 @@ import (
 	"e3/internal/format/record"
 )
 
-// A Graph is the tasks of a package with their wires resolved to indices. It does not change after New. A growing graph
-// (NewGrowing) has other nodes beside its tasks.
+// A Graph is the tasks of a package with their wires resolved to indices. It does not change after New. A growing
+// graph (NewGrowing) has gates and pending tasks as further nodes.
 type Graph struct {
 	Package *record.Package // its tasks are the nodes, by index
-	Origin  *record.Package // the package that the graph was made of: Package, unless the graph grows
+	Origin  *record.Package // the package that New was given: Package, unless the graph grows
 	Hashes  []digest.Hash   // of the task objects, by index
 
 	kinds      []kind             // of the nodes; nil: all are tasks
@@ -25,7 +25,7 @@ type Graph struct {
 	inputs     map[string]int32   // input name → index
 	deps       [][]int32          // the tasks that a task reads, each once
 	dependents [][]int32
-	strict     map[int32]map[int32]bool // of a task that tolerates failures: the tasks of which it does not
+	strict     map[int32]map[int32]bool // tolerant task → the tasks whose failure it does not tolerate
 	topo       []int32                  // each after the tasks that it reads
 }
 
@@ -45,7 +45,7 @@ func New(pkg *record.Package) (*Graph, error) {
 	return g, nil
 }
 
-// resolve fills in what follows from the package, and from what is held back in it.
+// resolve fills in the fields that follow from the package and from growing.
 func (g *Graph) resolve(growing *Growing) error {
 	pkg, n := g.Package, len(g.Package.Tasks)
 	g.Hashes = make([]digest.Hash, n)
@@ -99,7 +99,7 @@ func (g *Graph) resolve(growing *Growing) error {
 	return nil
 }
 
-// named enters a node under its name. Gates have none of their own, and what is gone has none any more.
+// named enters a node under its name. Gates and nodes that are gone have no name.
 func (g *Graph) named(i int32) error {
 	t := &g.Package.Tasks[i]
 	if g.IsGate(i) || g.IsGone(i) {
@@ -192,8 +192,8 @@ func (g *Graph) Dependencies(i int32) []int32 { return g.deps[i] }
 // Dependents returns the tasks that read i.
 func (g *Graph) Dependents(i int32) []int32 { return g.dependents[i] }
 
-// MarkDownstream marks the tasks that depend on those in from, directly or not. It does not pass through tasks that are
-// marked already.
+// MarkDownstream marks the tasks that depend on those in from, directly or not. It does not go beyond tasks that are
+// already marked.
 func (g *Graph) MarkDownstream(from []int32, marked []bool) {
 	stack := slices.Clone(from)
 	for len(stack) > 0 {
@@ -208,7 +208,7 @@ func (g *Graph) MarkDownstream(from []int32, marked []bool) {
 	}
 }
 
-// Order returns the tasks, each after those that it reads. The list must not be changed.
+// Order returns the tasks in topological order, each after the tasks that it reads. The list must not be changed.
 func (g *Graph) Order() []int32 { return g.topo }
 
 // Levels groups the tasks such that each reads only tasks of earlier groups.
@@ -227,7 +227,7 @@ func (g *Graph) Levels() [][]int32 {
 	return levels
 }
 
-// order returns the tasks, each after those that it reads, without tasks on or below a cycle.
+// order returns the tasks in topological order, without tasks on or below a cycle.
 func (g *Graph) order() []int32 {
 	waiting := make([]int32, g.Len())
 	order := make([]int32, 0, g.Len())
@@ -277,9 +277,8 @@ func (g *Graph) cycle() []string {
 	}
 }
 
-// Select returns the tasks that a filter names, and these together with everything upstream of them. Patterns have the
-// wildcards
-// * and ?.
+// Select returns the tasks that a filter names, and the same tasks with everything upstream of them. Patterns have
+// the wildcards * and ?.
 func (g *Graph) Select(pattern string) (named, selected []bool) {
 	named, selected = make([]bool, g.Len()), make([]bool, g.Len())
 	var stack []int32

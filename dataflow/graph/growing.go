@@ -8,28 +8,28 @@ import (
 	"e3/internal/format/record"
 )
 
-// Growing is what is not known of the graph of a package before some of its tasks have ended: the lists of items that
-// tasks make. The zero value says that everything is known.
+// Growing describes the parts of a package's graph that depend on lists of items which its tasks make, and so are
+// known only when these tasks have ended. The zero value says that everything is known.
 type Growing struct {
 	Gates   []Gate
 	Pending []Pending
 }
 
-// A Gate holds tasks back until the tasks that make a list of items have ended. Without it, an item of the last run could
-// run although the new list lacks it.
+// A Gate holds tasks back until the tasks that make a list of items have ended. Without the gate, an item of the last
+// run could run although the new list lacks the item.
 type Gate struct {
-	Source   string   // of the list; no other gate has it
-	Name     string   // one of the families of tasks that the list decides, for people
-	Families []string // all of them
+	Source   string   // names the list; no other gate has it
+	Name     string   // one of Families, for people
+	Families []string // the families of tasks that the list decides
 	After    []string // the tasks, or pending ones, that make the list
-	Behind   []string // the sources of the gates that decide which tasks these are
+	Behind   []string // the sources of the gates that decide which tasks are in After
 	Holds    []string // the tasks, and pending ones, that the list decides
 }
 
 // Pending is a task, or a whole family of tasks, that the package lacks because a list is not known yet.
 type Pending struct {
 	Name  string
-	After []string // the pending ones that it reads; gates say what else it waits for
+	After []string // the pending tasks that it reads; gates say what else it waits for
 }
 
 // kind is what a node of a graph stands for. A graph that does not grow has only tasks.
@@ -38,19 +38,19 @@ type kind uint8
 const (
 	task    kind = iota
 	gate         // of a list
-	pending      // it becomes a task, or gives way to several, when the graph grows
-	gone         // what it stood for is not part of the graph any more
+	pending      // becomes a task, or gives way to several, when the graph grows
+	gone         // was a task, gate or pending task before the graph grew
 )
 
-// NewGrowing is New for a package with lists that are not known yet, or that a run may find changed. Its gates and pending
+// NewGrowing is New for a package with lists that are not known yet or may change in a run. Its gates and pending
 // tasks are nodes of the graph, after all tasks.
 func NewGrowing(pkg *record.Package, growing *Growing) (*Graph, error) {
 	return grow(nil, pkg, growing)
 }
 
-// Grow returns the graph of another package of the same definition, made with more lists. Every node that stays keeps its
-// index, and new ones follow. A pending task keeps its index when it becomes a task. A node that is gone has no
-// dependencies.
+// Grow returns the graph of another package of the same definition, with more known lists. Every node that stays
+// keeps its index, and new nodes follow. A pending task keeps its index when it becomes a task. A node that is gone
+// has no dependencies.
 func (g *Graph) Grow(pkg *record.Package, growing *Growing) (*Graph, error) {
 	return grow(g, pkg, growing)
 }
@@ -105,7 +105,7 @@ type ordering struct {
 	view   []record.PackageTask
 }
 
-// name places a node that has a name. Of two new ones with one name, resolve tells.
+// name places a node that has a name. If two new nodes have the same name, resolve returns the error.
 func (o *ordering) name(t record.PackageTask, k kind) error {
 	at, ok := int32(0), false
 	if o.before != nil {
@@ -129,7 +129,7 @@ func (o *ordering) put(at int32, had bool, t record.PackageTask, k kind) int32 {
 	return at
 }
 
-// hold makes the nodes that a gate holds wait for it, and it for the tasks that make its list.
+// hold makes a gate wait for the tasks that make its list, and the nodes that it holds wait for the gate.
 func (l *linker) hold(gt *Gate) error {
 	at := l.g.gates[gt.Source]
 	for _, name := range gt.After {
@@ -184,7 +184,8 @@ func (g *Graph) GateOf(i int32) string {
 	return ""
 }
 
-// matches tells whether a filter names a node. It names a pending one, or a gate, if it could name an item that is not known.
+// matches tells whether a filter names a node. It names a pending task, or a gate, if it could name an item that is
+// not known yet.
 func (g *Graph) matches(pattern string, i int32) bool {
 	switch {
 	case g.IsTask(i):

@@ -21,7 +21,7 @@ func Whole(pkg *record.Package) (*Graph, error) {
 	return NewGrowing(pkg, GrowingOf(pkg))
 }
 
-// Base is the task of the file that a task, or the source of a list, comes from.
+// Base returns the task in the package file from which a task, or the source of a list, comes.
 func Base(task string) string {
 	if i := strings.IndexAny(task, "[."); i >= 0 {
 		return task[:i]
@@ -33,7 +33,7 @@ func Base(task string) string {
 // graph grows once for them.
 func GrowingOf(pkg *record.Package) *Growing {
 	g := &Growing{}
-	tasks := map[string][]string{} // by family, also one that is no matrix
+	tasks := map[string][]string{} // by family; a task outside a matrix is its own family
 	for i := range pkg.Tasks {
 		name := pkg.Tasks[i].Name
 		tasks[Base(name)] = append(tasks[Base(name)], name)
@@ -81,7 +81,7 @@ func GrowingOf(pkg *record.Package) *Growing {
 			g.Gates[n].Holds = append(g.Gates[n].Holds, held...)
 		}
 	}
-	for i := range pkg.Families { // of a family without items nothing else would tell
+	for i := range pkg.Families { // the only trace of a family without items
 		f := &pkg.Families[i]
 		for j := range g.Gates {
 			if gt := &g.Gates[j]; Base(gt.Source) == f.Name {
@@ -101,7 +101,8 @@ func GrowingOf(pkg *record.Package) *Growing {
 	return g
 }
 
-// ListSource is the source of a gate: the family that makes a list, or one of its outputs; "" for an input.
+// ListSource returns the source of a list's gate: the family that makes the list, or one of its outputs; "" for an
+// input.
 func ListSource(l *record.PackageList) string {
 	if l.Task == "" {
 		return ""

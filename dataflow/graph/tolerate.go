@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// tolerate notes of which tasks a task needs the output, if it can do without those of others.
+// tolerate notes the tasks whose outputs task i needs, if it can do without other outputs.
 func (g *Graph) tolerate(i int32) {
 	wires := g.Package.Tasks[i].Wiring
 	if !slices.ContainsFunc(wires, func(w record.Wire) bool { return w.Tolerates() }) {
@@ -35,8 +35,8 @@ func (g *Graph) tolerate(i int32) {
 	g.strict[i] = strict
 }
 
-// Tolerates reports whether a task can run although one that it reads has failed: all that it reads of it are members of
-// fan-ins that do with some of their members.
+// Tolerates reports whether a task can run although task d, which it reads, has failed: it reads d only in fan-ins
+// that need only some of their members.
 func (g *Graph) Tolerates(reader, d int32) bool {
 	strict, some := g.strict[reader]
 	return some && g.IsTask(d) && !strict[d]
@@ -45,7 +45,7 @@ func (g *Graph) Tolerates(reader, d int32) bool {
 // AnyTolerant reports whether any task tolerates failures.
 func (g *Graph) AnyTolerant() bool { return len(g.strict) > 0 }
 
-// Tolerant reports whether a task tolerates the failure of any that it reads.
+// Tolerant reports whether a task tolerates the failure of any task that it reads.
 func (g *Graph) Tolerant(reader int32) bool { return g.strict[reader] != nil }
 
 // Needs says how many members of each tolerant fan-in a task needs: "190 of 200", "" for a task without any.
@@ -62,7 +62,7 @@ func (g *Graph) Needs(reader int32) string {
 	return strings.Join(list, " and ")
 }
 
-// A Lack is what a fan-in has of its members, if that is not enough or not all.
+// A Lack describes a fan-in that lacks members.
 type Lack struct {
 	Input     int // of the task's wires
 	Members   int

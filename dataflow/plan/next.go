@@ -16,7 +16,7 @@ type Next struct {
 	PackageHash string
 	Inputs      record.Node
 	Outputs     record.Node // what the workspace holds now
-	File        string      // the package file that it follows, "" without one
+	File        string      // the package file that the workspace follows; "": none
 	Edited      bool        // the file differs from the deployed package
 	Faults      []error     // why the package file or its inputs cannot be deployed
 	// Objects reads the objects of the repository, and those that the start would store before its lookups, as far as
@@ -32,7 +32,7 @@ type Objects interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// A Planner plans that start. It executes nothing and stores nothing.
+// A Planner plans the next start of a workspace. It executes nothing and stores nothing.
 type Planner interface {
 	// Plan plans the tasks that a filter selects, as one core would run them. It uses the deployed package and inputs
 	// if the package file or its inputs cannot be read.

@@ -43,18 +43,19 @@ func (s Step) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Task is the plan of one task, with the reason.
 type Task struct {
 	Step        Step
-	ExecutionID string // of a hit
+	ExecutionID string // the hit's
 	Forced      bool   // it runs even if it has a cached result
 	// Key is the lookup's key; nil if it is not known yet, or if the baseline has the result without a lookup.
 	Key    *executions.Key
-	Inputs []objectstore.Hash // the parts of Key, in declared order
-	Answer *executions.Answer // of a lookup without a hit; nil if there was no such lookup
+	Inputs []objectstore.Hash // the inputs in Key, in declared order
+	Answer *executions.Answer // the result of a lookup without a hit; else nil
 	// Waits are the tasks directly upstream that have no result yet, or that are stuck.
 	Waits []int32
-	// Twin means that Waits is another task with the same key: the first of the two to run gives both their result.
+	// Twin means that Waits is another task with the same key: whichever of the two runs first gives the result of
+	// both.
 	Twin bool
-	// Err says why a stuck task cannot run, or why a waiting one could not if it had to. A LackingError fails that
-	// task; any other error ends the run.
+	// Err says why a stuck task cannot run, or why a waiting task could not run if it had to. A LackingError fails
+	// only that task; any other error ends the run.
 	Err error
 }
 
@@ -69,10 +70,10 @@ type Plan struct {
 	Forecast `json:"-"`
 }
 
-// Growing is what a plan cannot know of a graph that grows: a list of items that is to be made.
+// Growing is a list of items that tasks have yet to make: until then a plan cannot know the tasks of the list.
 type Growing struct {
-	Name    string  // of the family that the list decides, or of a task that reads such a family
-	Pending bool    // the package has no tasks of it yet; otherwise it has those of the last list
+	Name    string  // the family that the list decides, or a task that reads such a family
+	Pending bool    // the package has no tasks of the family yet; false: it has the tasks of the last list
 	Tasks   int     // how many tasks the last list decides
 	Waits   []int32 // the tasks that make the list
 	Err     error   // why the list cannot be used
@@ -81,7 +82,7 @@ type Growing struct {
 // Forecast is the expected duration of a plan, from the last durations of its tasks.
 type Forecast struct {
 	Expected []time.Duration // by index of the graph; without history, the average of tasks with one
-	Known    []bool          // by index of the graph: the task has a history
+	Known    []bool          // by index of the graph: Expected comes from the task's own history
 	History  bool            // any task has a history; otherwise the times below mean nothing
 	Unknown  int             // number of tasks of the plan without history, including those that wait
 	// Least and Most are the durations with the given cores, memory and resources: Least if every waiting task turns
@@ -99,9 +100,9 @@ type Produced struct {
 	Size   int64 // of the output object
 }
 
-// A LackingError says that a task must run and cannot: an input that exports may leave out is known by its hash only.
-// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record says which.
-// Only this task fails, not the run: tasks that do not depend on it go on.
+// A LackingError says that a task cannot run, although it has no answer: of an input that exports may leave out, only
+// the hash is known. Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no
+// record says which. Only this task fails, not the run: tasks that do not depend on it go on.
 type LackingError struct {
 	Workspace, Input string
 	Kind             record.LeafKind

@@ -10,16 +10,16 @@ import (
 	"e3/refstore"
 )
 
-// Bounds are the first and the last event of a run's log, as the run's record keeps them (doc/history.md, "What a run's record
-// knows of its events"). The record is written before the last event, so they say what the log must come to have: a log that
-// lacks its end was cut, or its writer died in the milliseconds between. Either is made whole from them.
+// Bounds are the first and the last event of a run's log, as the run's record keeps them (doc/history.md, "What a
+// run's record knows of its events"). The record is written before the last event. So a log without the recorded end
+// was cut, or its writer died in the milliseconds between; in both cases the end is added again from the bounds.
 type Bounds struct {
 	First *Event // nil: not known
 	Last  *Event // nil: the run goes on, or was exported before it had ended
 	last  []byte // its line
 }
 
-// maxBounds bounds the lines in a record, in bytes. A longer one is left out, and is then not known.
+// maxBounds bounds the lines in a record, in bytes. A longer line is left out, and is then not known.
 const maxBounds = 128 << 10
 
 // Text returns the lines of a record for a log with these events.
@@ -56,7 +56,7 @@ func ParseBounds(text []byte) (b Bounds) {
 }
 
 // A BoundsError says how a log differs from what the record of its run knows.
-type BoundsError struct{ Lacks, Last int64 } // the numbers of the last event that is there, and of the one that should be
+type BoundsError struct{ Lacks, Last int64 } // numbers of the last event that is there, and of the recorded last event
 
 func (e *BoundsError) Error() string {
 	switch {
@@ -77,8 +77,8 @@ func (b *Bounds) Check(ctx context.Context, streams refstore.Streams, workspace,
 	return checkTail(ctx, streams, workspace, run, b.Last.Seq, func(line []byte) bool { return bytes.Equal(line, want) })
 }
 
-// CheckEnd compares the end of a run's log with the number and the sum that the run after it knows; a log that ends in a mark
-// of that number was mended. A difference is a *BoundsError.
+// CheckEnd compares the end of a run's log with the number and the sum that the next run knows. A log whose last
+// event of that number is an EventLost was mended. A difference is a *BoundsError.
 func CheckEnd(ctx context.Context, streams refstore.Streams, workspace, run string, seq int64, sum string) error {
 	if seq == 0 || !recording {
 		return nil
@@ -102,7 +102,7 @@ func checkTail(ctx context.Context, streams refstore.Streams, workspace, run str
 	return nil
 }
 
-// BoundsOf are those of a log that comes from elsewhere, read line by line.
+// BoundsOf collects the bounds of a log that comes from elsewhere, line by line.
 type BoundsOf struct{ first, last []byte }
 
 // Add takes the next line.
@@ -117,11 +117,11 @@ func (b *BoundsOf) Add(line []byte) {
 	}
 }
 
-// Text is that of the bounds; empty if there was no line.
+// Text is the text of the bounds; empty if there was no line.
 func (b *BoundsOf) Text() []byte { return append(bytes.Clone(b.first), b.last...) }
 
-// Draft returns an event as the log will have it if Emit gets it after so many others: with its number, and with the present
-// time unless it has one.
+// Draft returns an event as the log will have it if Emit first gets so many others: with its number, and with the
+// present time unless it has one.
 func (l *Log) Draft(e Event, others int) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +155,7 @@ func stamped(e Event, now func() time.Time) Event {
 // Sealed is the end of a log with the sum of its line, for the run that comes after it.
 type Sealed struct {
 	*Event        // nil: there is no end
-	Sum    string // "": it has none
+	Sum    string // "": the line has no sum
 }
 
 // Number is the number of the event, 0 without one.
@@ -175,7 +175,7 @@ func SealedEnd(ctx context.Context, streams refstore.Streams, workspace, run str
 	return Sealed{e, sumIn(line)}, nil
 }
 
-// sumIn is the sum that a line has, "" for none.
+// sumIn returns the sum at the end of a line; "": none.
 func sumIn(line []byte) string {
 	if _, err := checkSum(line); err != nil {
 		return ""

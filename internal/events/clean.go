@@ -45,7 +45,7 @@ func (c *Cleaned) Add(runs []CleanedRun) {
 	}
 }
 
-// Clean removes the logs of runs that ended long ago, each as a whole, and returns the runs, also with an error. An
+// Clean removes the logs of runs that ended long ago, each as a whole. It returns the runs, also beside an error. An
 // unfinished run keeps its events, even if its process is dead: they are needed to close it. Clean skips logs of runs
 // whose id shows that they began later, and reads only the ends of the others.
 func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]CleanedRun, error) {

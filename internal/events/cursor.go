@@ -17,13 +17,13 @@ type Place struct {
 	Stream int64 // the number of the first event of its stream
 }
 
-// A Latest is where a journal ended when it was looked at. It saves the next append a look where each is a request. The
-// zero value is that of a caller that has not looked.
+// A Latest is the end of a journal as LookAhead found it. Where a look is a request, it saves the next append that
+// look. The zero value knows nothing.
 type Latest struct{ end *end }
 
-// LookAhead returns the end of a journal. known is the stream in which an earlier run was recorded, as that run's end says
-// (Data.Journal), or 0: it saves looking for the latest stream. Where a look is cheap there is none; an overlay may also
-// have an old copy of that stream.
+// LookAhead returns the end of a journal. known is the stream in which an earlier run was recorded, from the end of
+// that run (Data.Journal), or 0: it saves looking for the latest stream. LookAhead does nothing where a look is
+// cheap; there, an overlay may also have an old copy of the stream.
 func LookAhead(ctx context.Context, streams refstore.Streams, workspace string, known int64) (Latest, error) {
 	if _, ok := streams.(refstore.Tailer); !ok || !recording {
 		return Latest{}, nil
@@ -60,8 +60,8 @@ func RecordRunAt(
 
 // A Cursor is a place in the events of a workspace. Before it lie the first events of its journal up to a number, the
 // first events of the last run recorded by then up to a number, and all earlier runs. Any process may append to the
-// journal while a run has events, so readers see these two in different orders; a cursor is valid for each order. Runs
-// of which the journal has lost the line count as recorded before it began, in the order of their ids.
+// journal while a run has events, so readers see these two in different orders; a cursor is valid for each order.
+// Runs whose line the journal has lost count as recorded before it began, in the order of their ids.
 type Cursor struct {
 	Journal int64
 	Run     string

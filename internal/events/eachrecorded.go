@@ -76,7 +76,7 @@ func (e *eachRecorded) read(ctx context.Context, yield func(Event, error) bool) 
 		case <-ctx.Done():
 			return nil
 		case next := <-e.found:
-			if next.err != nil && e.told[next.err.Error()] { // of what exists
+			if next.err != nil && e.told[next.err.Error()] { // existing events, whose damage was already told
 				continue
 			}
 			if !yield(next.Event, next.err) {
@@ -100,8 +100,8 @@ func (e *eachRecorded) read(ctx context.Context, yield func(Event, error) bool) 
 	}
 }
 
-// existing yields what is recorded already, merged by time, and returns where each workspace's reader goes on; false if
-// the caller has stopped.
+// existing yields the events that are already recorded, merged by time. It returns where each workspace's reader goes
+// on; false if the caller has stopped.
 func (e *eachRecorded) existing(ctx context.Context, names []string, yield func(Event, error) bool) (at map[string]RecordedOptions, more bool) {
 	at = map[string]RecordedOptions{}
 	type head struct {

@@ -32,7 +32,7 @@ const (
 	TaskCreated        Type = "task.created"         // the task is part of this run; bulk: Data.Tasks tasks
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
 	TaskClaimed        Type = "task.claimed"         // a worker has taken it
-	TaskReleased       Type = "task.released"        // its worker has given it back before it began; it waits for another one
+	TaskReleased       Type = "task.released"        // given back before its command began; it waits for another worker
 	TaskStarted        Type = "task.started"         // its command runs
 	TaskOrphaned       Type = "task.orphaned"        // the lease of its worker has expired; its command may go on
 	TaskAdopted        Type = "task.adopted"         // another worker continues its command
@@ -41,7 +41,7 @@ const (
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
 	TaskDeferred       Type = "task.deferred"        // it waits for approval: before it runs, or because its command has suspended itself
 	TaskResumed        Type = "task.resumed"         // it was approved
-	TaskReopened       Type = "task.reopened"        // its result is void, because a part of its output or inputs was lost or remade; Execution: the one that had answered it, if any
+	TaskReopened       Type = "task.reopened"        // its result is void, because a part of its output or inputs was lost or remade; Execution: the execution that had answered it, if any
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
 	TaskLeftOut        Type = "task.left_out"        // the end of a run: the failure does not fail it, since Data.Because does without the task
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before it was started; bulk
@@ -103,7 +103,7 @@ const (
 // Data has fields that only some types of events use. Durations are milliseconds.
 type Data struct {
 	Package     string    `json:"package,omitempty"`     // run.started: name@version
-	PackageHash string    `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown
+	PackageHash string    `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the package with the new list; the end of a run: of the last package, if the graph has grown
 	Grows       bool      `json:"grows,omitempty"`       // run.started: lists of items may change the package during the run
 	Source      string    `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
 	Items       int       `json:"items,omitempty"`       // graph.grown: of the list; with Batch: of its command
@@ -137,9 +137,9 @@ type Data struct {
 	Memory      int64     `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
 	Because     string    `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it; task.left_out: the task that does without it
 	MayFail     bool      `json:"mayFail,omitempty"`     // task.failed: the failure does not fail the run
-	Tolerable   bool      `json:"tolerable,omitempty"`   // task.failed: all that reads the task may do without it
+	Tolerable   bool      `json:"tolerable,omitempty"`   // task.failed: all readers of the task may do without it
 	Gathered    *Gathered `json:"gathered,omitempty"`    // task.marked_ready, task.skipped: what the task's fan-ins lack
-	NoRecord    bool      `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
+	NoRecord    bool      `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run names none
 	Shared      bool      `json:"shared,omitempty"`      // another run's execution, which this run waited for
 	Late        int       `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends
 	Journal     int64     `json:"journal,omitempty"`     // the end of a run: Place.Stream of its run.recorded

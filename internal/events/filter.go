@@ -13,26 +13,27 @@ import (
 type Filter struct {
 	Workspace string // "": of all, including removed ones
 	Run       string // its id or a prefix of it
-	From      string // only this run and those with greater ids; "" is all. Events of the journal are not limited by it
-	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk, if HasTask is set: by a
-	// task.cached event for many tasks, if the run has no event of its own for the task. A bulk event is recognized by
-	// the form in which e3 writes it.
+	From      string // only this run and runs with greater ids; "" is all. It does not limit events of the journal
+	// Task is a name, or a pattern as for [Match]. If HasTask is set, an exact name also selects a bulk task.cached
+	// event for many tasks, unless the run has an event of its own for the task. A bulk event is recognized by the
+	// form in which e3 writes it.
 	Task      string
-	Tasks     map[string]bool // besides Task: the selected names; nil: all. Bulk events are not expanded for it
+	Tasks     map[string]bool // besides Task: the selected names; nil: all. They select no bulk events
 	Types     []Type
 	Worker    string // as for [MatchWorker]; for an event without a worker, the run's process
 	Execution string // its id or a prefix of it
-	// Since and Until: at or after the one, and before the other. Runs whose id, or last event, is more than an hour
-	// outside are skipped: the clock of a run is assumed not to be set back further.
+	// Since and Until select events at or after Since, and before Until. Runs whose id, or last event, is more than
+	// an hour outside are skipped: the clock of a run is assumed not to be set back further.
 	Since, Until time.Time
 	Failed       bool  // only task.failed and run.failed
 	FromSeq      int64 // no events with lower numbers
-	Last         int   // only that many, the last ones; 0: all
+	Last         int   // only so many events, the last ones; 0: all
 
-	Cursors bool // events get their cursors; those of [ReadRecorded] always do
+	Cursors bool // events get their cursors; events of [ReadRecorded] always do
 
-	// HasTask reports whether a bulk event stands for the task: whether the package of its run has the task, or, if
-	// that package ("": none is named) cannot be read, the run whose results the event names. It may be nil.
+	// HasTask reports whether a bulk event stands for the task: whether the package of its run has the task. If that
+	// package cannot be read, or none is named (""), the run whose results the event names (as) decides. It may be
+	// nil.
 	HasTask func(ctx context.Context, packageHash string, as RunRef) (bool, error)
 }
 
@@ -91,8 +92,7 @@ func (f *Filter) standsFor(ctx context.Context, m match) (bool, error) {
 	return f.HasTask(ctx, m.pkg, RunRef{m.Workspace, m.Data.As})
 }
 
-// bulkForm is written by [Append] for bulk events of proven tasks only; bulkMark is the part of it that few lines
-// have.
+// [Append] writes bulkForm only for bulk events of proven tasks; bulkMark is a part of it that few other lines have.
 const (
 	bulkForm = `"type":"task.cached",` + bulkMark
 	bulkMark = `"data":{"tasks":`
@@ -119,7 +119,7 @@ func longest(pattern string) string {
 	return part
 }
 
-// plan says how the lines of a run are sieved: by first; then, if they pass, by the others.
+// plan holds the sieves for the lines of a run: first, and then the others for the lines that pass.
 type plan struct {
 	scan  *sieve
 	check []*sieve
@@ -140,7 +140,7 @@ func (f *Filter) plan(worker string) plan {
 	case f.inBulk():
 		add(`"`+f.Task+`"`, bulkMark)
 	case f.Task != "":
-		add(longest(`"` + f.Task + `"`)) // with the line's quotes, if a literal part is at an end
+		add(longest(`"` + f.Task + `"`)) // with the quotes of JSON, in case the literal part is at an end of the name
 	}
 	if f.Tasks != nil {
 		list = append(list, &sieve{tasks: f.Tasks})

@@ -17,10 +17,10 @@ func Follow(ctx context.Context, streams refstore.Streams, workspace, run string
 	return FollowRun(ctx, streams, Filter{Workspace: workspace, Run: run}, nil)
 }
 
-// FollowRun yields the events of the filter's run, by its whole id, that Query would, and continues as events are
-// appended, until the run or the context ends. Once until is closed, it yields the existing events and ends; until may be
-// nil. Filter.Last applies to the existing events. Each event is yielded once. A line that stays damaged is yielded as
-// a [*DamagedError], and ends it.
+// FollowRun yields the same events of the filter's run, which is given by its whole id, as Query, and continues as
+// events are appended, until the run or the context ends. Once until is closed, it yields the existing events and
+// ends; until may be nil. Filter.Last applies to the existing events. Each event is yielded once. A line that stays
+// damaged is yielded as a [*DamagedError], and ends the iteration.
 func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -51,14 +51,14 @@ func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-
 	}
 }
 
-// A follower reads runs again and again: each time, the events that were appended.
+// A follower reads runs again and again, each time the newly appended events.
 type follower struct {
 	*waker
 	f      *Filter
 	buf    []byte
 	yield  func(Event, error) bool
 	cursor func(*Event) Cursor // after an event; nil: events get none
-	first  *recent             // the last of the existing events, until all were read; then nil
+	first  *recent             // keeps the last existing events until all are read; then nil
 	done   bool                // the caller has stopped, or no event can follow
 }
 
@@ -104,7 +104,7 @@ func (r *recent) last() []Event { return r.list[max(0, len(r.list)-r.most):] }
 // one reports whether the follower follows one run, by its id.
 func (w *follower) one() bool { return w.f.Run != "" }
 
-// cursors returns the cursors of the followed run's events. The journal is read when the first one is asked for.
+// cursors returns the cursors of the followed run's events. The journal is read when the first cursor is asked for.
 func (w *follower) cursors(ctx context.Context) func(*Event) Cursor {
 	recorded := sync.OnceValue(func() int64 {
 		at, err := Recorded(ctx, w.streams, w.f.Workspace)
@@ -231,7 +231,8 @@ func (w *follower) bulk(ctx context.Context, m match) bool {
 	return !has || w.hand(m.Event)
 }
 
-// hand yields an event, with its cursor; while existing events are read of which the last are wanted, it keeps it.
+// hand yields an event with its cursor. While existing events are read and only the last ones are wanted, it keeps
+// the event instead.
 func (w *follower) hand(e Event) bool {
 	if w.cursor != nil {
 		e.Cursor = w.cursor(&e).String()

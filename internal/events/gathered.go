@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Gathered is what fan-ins with need lack of their members.
+// Gathered tells which members the fan-ins with need lack.
 type Gathered struct {
-	Members int      `json:"members"` // of fan-ins that lack any
+	Members int      `json:"members"` // of the fan-ins that lack members
 	Missing int      `json:"missing"`
 	Needed  int      `json:"needed"`
 	Names   []string `json:"names"` // the first missing tasks

@@ -17,7 +17,7 @@ import (
 )
 
 // A workspace has a journal beside the logs of its runs. It records events that happen without a run, and the order in
-// which runs were recorded. Any process may append to it, so each append is conditional on the end that the writer has
+// which runs were recorded. Any process may append to it, so each append succeeds only at the end that the writer has
 // read.
 //
 // The journal is a partition of streams, each named by the number of its first event. A writer begins a new one when
@@ -44,7 +44,7 @@ func journalKey(workspace string, first int64) refstore.Key {
 	return refstore.Key{Partition: JournalPartition(workspace), Sort: fmt.Sprintf("%0*d", numberDigits, first)}
 }
 
-// firstOf is the number in the name of a stream, 0 if the name is not that of a stream.
+// firstOf is the number in the name of a stream; 0: not the name of a stream.
 func firstOf(sort string) int64 {
 	n, err := strconv.ParseInt(sort, 10, 64)
 	if err != nil || n < 1 || len(sort) != numberDigits {
@@ -88,7 +88,7 @@ func appendJournal(
 		if !errors.Is(err, refstore.ErrConflict) || ctx.Err() != nil {
 			return nil, 0, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
-		// Another process was first. Each round one of them succeeds.
+		// Another process was first. In each round one process succeeds.
 		if err := backoff.Wait(ctx, backoff.Pause(time.Millisecond, 200*time.Millisecond, try)); err != nil {
 			return nil, 0, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
@@ -156,8 +156,8 @@ func journalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 	return endOf(ctx, streams, last)
 }
 
-// knownEnd is journalEnd where the latest stream may be known. The next stream begins only after one that is sealed,
-// large, damaged, or ends with a mark. So a known stream that is none of these is still the latest.
+// knownEnd is journalEnd where the latest stream may be known. The next stream begins only after a stream that is
+// sealed, large or damaged, or that ends with a mark. So a known stream without these properties is still the latest.
 func knownEnd(ctx context.Context, streams refstore.Streams, workspace string, known int64) (end, error) {
 	if known > 0 {
 		end, err := endOf(ctx, streams, journalKey(workspace, known))
@@ -171,7 +171,8 @@ func knownEnd(ctx context.Context, streams refstore.Streams, workspace string, k
 	return journalEnd(ctx, streams, workspace)
 }
 
-// endOf reads the end of a journal whose latest stream has this key. It fails with ErrConflict if that is gone.
+// endOf reads the end of a journal whose latest stream has this key. It fails with ErrConflict if that stream is
+// gone.
 func endOf(ctx context.Context, streams refstore.Streams, key refstore.Key) (end, error) {
 	for tail := int64(8 << 10); ; tail *= 8 {
 		data, info, err := refstore.Tail(ctx, streams, key, tail)
@@ -210,7 +211,7 @@ func lastNumber(data []byte, whole bool, first int64) (seq int64, torn, ok bool)
 		torn = !bytes.HasSuffix(line, []byte("\n"))
 		switch {
 		case err == nil:
-			seq, ok = e.Seq, true // also if only its line feed is missing, which the mark replaces
+			seq, ok = e.Seq, true // also if only the line feed is missing, which the mark replaces
 		case !torn && !isTorn(line):
 			seq++
 		}
@@ -344,7 +345,7 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 	}
 }
 
-// damage yields the first damage of a stream; later ones are skipped.
+// damage yields the first damage of a stream, and skips later damage.
 func (r *journalReader) damage(first int64, err error, yield func(Event, error) bool) bool {
 	if r.reported == first {
 		return true

@@ -81,9 +81,8 @@ func journalBytes(ctx context.Context, streams refstore.Streams, workspace strin
 	return data, nil
 }
 
-// MendJournal rewrites the damaged streams of a journal: each lost event is replaced by one of type [EventLost] with
-// its number. It returns how many are lost. Concurrent appends go to a later stream, which begins with a
-// [JournalMended].
+// MendJournal rewrites the damaged streams of a journal: each lost event is replaced by an [EventLost] with its
+// number. It returns how many are lost. Concurrent appends go to a later stream, which begins with a [JournalMended].
 func MendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time) (lost int, err error) {
 	damaged := map[int64]bool{}
 	for _, err := range ReadJournal(ctx, streams, workspace, 0) {
@@ -97,7 +96,7 @@ func MendJournal(ctx context.Context, streams refstore.Streams, workspace string
 	if len(damaged) == 0 {
 		return 0, nil
 	}
-	for first := range damaged { // from here on they take no appends
+	for first := range damaged { // sealed streams take no appends
 		if err := streams.Seal(ctx, journalKey(workspace, first)); err != nil && !errors.Is(err, refstore.ErrDamaged) {
 			return 0, fmt.Errorf("mend the journal of workspace %s: %w", workspace, err)
 		}
@@ -163,7 +162,7 @@ func mendStream(ctx context.Context, streams refstore.Streams, workspace string,
 	if err := streams.Remove(ctx, key); err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return lost, err
 	}
-	// The mark keeps an appender that knows this stream away from it until it is sealed.
+	// Until the stream is sealed, the mark keeps appenders away that know this stream.
 	if err := streams.Append(ctx, key, 0, append(whole, tornMark...)); err != nil {
 		return lost, err
 	}

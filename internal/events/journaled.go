@@ -11,8 +11,8 @@ import (
 type journals struct {
 	at      map[RunRef]int64   // number of the event that records a run
 	list    []Event            // the selected events, journal by journal
-	of      map[RunRef][]Event // the ones that follow a run
-	head    []Event            // the ones before the first run
+	of      map[RunRef][]Event // selected events that follow a run
+	head    []Event            // selected events before the first run
 	damaged []error
 }
 
@@ -48,7 +48,7 @@ func journaled(ctx context.Context, streams refstore.Streams, f *Filter) (*journ
 	return j, nil
 }
 
-// place puts each event of a journal after the last run, among those that are read, that was recorded before it.
+// place puts each event of a journal after the last of the given runs that was recorded before the event.
 func (j *journals) place(runs []RunRef) {
 	for _, e := range j.list {
 		behind, found := RunRef{}, false
@@ -65,7 +65,7 @@ func (j *journals) place(runs []RunRef) {
 	}
 }
 
-// merge inserts each event of the journal after those of the runs that were recorded before it.
+// merge inserts each event of the journal after the events of the runs that were recorded before it.
 func (j *journals) merge(list []Event) []Event {
 	var all []Event
 	next := 0

@@ -14,8 +14,8 @@ func JournalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 	return end.seq, err
 }
 
-// AppendJournalOnce is AppendJournal for one event, unless the journal has the same event with a number above after. Of
-// several processes that append the same event, one succeeds.
+// AppendJournalOnce is AppendJournal for one event, unless the journal has the same event with a number above after.
+// If several processes append the same event, one of them succeeds.
 func AppendJournalOnce(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, after int64, e Event, same func(*Event) bool) error {
 	if !recording {
 		return nil

@@ -39,8 +39,8 @@ type lineError struct{ err error }
 
 func (e *lineError) Error() string { return e.err.Error() }
 
-// openLines returns a cursor at an offset of a stream. It reads with buf, which the caller may use again afterwards; it
-// may be nil.
+// openLines returns a cursor at an offset of a stream. It reads into buf, which may be nil and which the caller may
+// use again afterwards.
 func openLines(
 	ctx context.Context, streams refstore.Streams, key refstore.Key, off int64, buf []byte,
 	parse func([]byte) (*Event, error),
@@ -71,7 +71,7 @@ func (c *lineCursor) next(ctx context.Context, p *plan) (*Event, []byte, error) 
 			if e, err = c.parse(line); err == nil {
 				return e, line, nil
 			}
-		case errors.Is(err, refstore.ErrDamaged): // of the stream, so nothing follows
+		case errors.Is(err, refstore.ErrDamaged): // the stream is damaged here, so nothing follows
 			c.part, c.eof = nil, true
 			return nil, nil, &lineError{err}
 		case !errors.Is(err, errLongLine):
@@ -80,7 +80,8 @@ func (c *lineCursor) next(ctx context.Context, p *plan) (*Event, []byte, error) 
 		if c.again {
 			return nil, line, &lineError{err}
 		}
-		// A torn line may be cut and replaced at any time, so this one may join bytes from before a cut and after it.
+		// A torn line may be cut and replaced at any time, so this line may consist of bytes from before and after a
+		// cut.
 		c.again = true
 		if err := c.reopen(c.start); err != nil {
 			return nil, nil, err

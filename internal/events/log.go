@@ -22,7 +22,7 @@ type Paced interface {
 	StreamPace() time.Duration
 }
 
-// pace returns how long lines are gathered, and how many bytes are appended earlier.
+// pace returns how long lines are gathered, and the number of waiting bytes that ends the wait.
 func pace(s refstore.Streams) (after time.Duration, size int) {
 	if p, ok := s.(Paced); ok {
 		return p.StreamPace(), 16 * flushSize
@@ -128,9 +128,9 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 }
 
 // Emit numbers the event and appends it with the next flush. It returns the event as readers see it: with the present
-// time, unless it has one, which may be by another machine's clock. An event of Draft that has the next number stays as it is. If the
-// store cannot be written, Close returns the error. Emit blocks only if the
-// store is far behind.
+// time, unless it already has one, which may come from another machine's clock. A drafted event (Draft) with the next
+// number stays as it is. If the store cannot be written, Close returns the error. Emit blocks only if the store is
+// far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,11 +19,11 @@ const maxLost = 10_000
 // mendPiece is the size of one append.
 const mendPiece = 256 << 10
 
-// Mend rewrites a log from its first damaged line on. Each lost event is replaced by one of type [EventLost] with its
-// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn
-// last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. first is the first event,
-// if the run's record knows it (Bounds): it is told again, as it has the user and the machine. The caller
-// ensures that nothing is appended meanwhile.
+// Mend rewrites a log from its first damaged line on. Each lost event is replaced by an [EventLost] with its number,
+// so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn last
+// line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. first is the first
+// event, if the run's record knows it (Bounds): it is written again, because it has the user and the machine. The
+// caller ensures that nothing is appended meanwhile.
 func Mend(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (lost int, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	if err != nil || damage == nil {
@@ -102,8 +102,8 @@ func DropEnd(ctx context.Context, streams refstore.Streams, workspace, run strin
 	return nil
 }
 
-// Fill marks the events of a log as lost that follow its last one, up to a number. It returns how many these are; a log that is
-// sealed, or that lacks too many, stays as it is.
+// Fill marks the events after the last event of a log as lost, up to a number, and returns how many it has marked. A
+// log that is sealed, or that lacks too many, stays as it is.
 func Fill(ctx context.Context, streams refstore.Streams, workspace, run string, last int64) (lost int, err error) {
 	whole, _, err := readable(ctx, streams, workspace, run, nil)
 	if err != nil || last-whole.seq > maxLost {

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A line
-// without its sum, or with another one, is an error.
+// Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A line without
+// the right sum is an error.
 func Parse(line []byte) (*Event, error) {
 	e, err := parseLine(line)
 	if err == nil && (e.Seq < 1 || e.Type == "" || e.Run == "") {
@@ -40,8 +40,8 @@ func parseLine(line []byte) (*Event, error) {
 // longestPlain bounds the lines that are read the fast way: their texts keep the whole line in memory.
 const longestPlain = 2 << 10
 
-// plainLine parses the form of most lines of [Append], several times as fast as JSON; nil for any other. Both agree on
-// every line that it parses. The line lacks its sum and the end of the object.
+// plainLine parses the form of most lines of [Append], several times as fast as encoding/json; nil for any other
+// line. Both agree on every line that plainLine parses. The line lacks its sum and the end of the object.
 func plainLine(line []byte) *Event {
 	if len(line) > longestPlain || bytes.IndexByte(line, '\\') >= 0 || !utf8.Valid(line) {
 		return nil

@@ -59,10 +59,11 @@ func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]Ru
 }
 
 // Query yields the selected events, run by run, each followed by the events of the journal that came after the run was
-// recorded. Runs of one workspace are in the order of recording, those of several in the order of their ids. Query does
-// not parse lines that cannot match, so it does not notice damage in them, nor gaps in the numbers. The first noticed
-// damage of each run is yielded as a [*DamagedError], and reading continues after it. Other errors concern one run too,
-// except for those of listing and of ctx, which end the iteration. Memory does not grow with the logs.
+// recorded. Runs of one workspace are in the order of recording, runs of several workspaces in the order of their
+// ids. Query does not parse lines that cannot match, so it does not notice damage in them, nor gaps in the numbers.
+// The first noticed damage of each run is yielded as a [*DamagedError], and reading continues after it. Other errors
+// concern one run too, except errors of listing and of ctx, which end the iteration. Memory does not grow with the
+// logs.
 func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		runs, err := Runs(ctx, streams, f.Workspace)
@@ -124,7 +125,7 @@ type query struct {
 	f       *Filter
 }
 
-// found is a result of a scan: a match, or an error of a run.
+// found is a result of a scan: a match, or the error of a run.
 type found struct {
 	match
 	err error
@@ -136,8 +137,8 @@ const (
 	batchBytes  = 64 << 10
 )
 
-// all scans the runs, several at a time, and yields the results in the order of the runs. The results of a run are
-// followed by those of the journal that were recorded after it began.
+// all scans the runs, several at a time, and yields the results in the order of the runs. After the results of a run
+// come the events of the journal that were recorded after the run began.
 func (q *query) all(ctx context.Context, runs []RunRef, journal map[RunRef][]Event) iter.Seq[found] {
 	return func(yield func(found) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -249,7 +250,7 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 		return err
 	}
 	defer func() { c.Close() }()
-	var sieves, open plan // open lets each event pass that may name the task
+	var sieves, open plan // open lets all events pass that may name the task
 	damaged := false
 	e, line, err := c.next(ctx, &plan{})
 	for first := true; err != io.EOF; first = false {

@@ -44,7 +44,7 @@ func Read(ctx context.Context, streams refstore.Streams, workspace, run string) 
 	return ReadAfter(ctx, streams, workspace, run, Positioned{})
 }
 
-// ReadAfter is Read from behind an event that Read has yielded on; the zero event is the begin.
+// ReadAfter is Read from after an event that Read has yielded; the zero event means the beginning.
 func ReadAfter(ctx context.Context, streams refstore.Streams, workspace, run string, last Positioned) iter.Seq2[Positioned, error] {
 	return func(yield func(Positioned, error) bool) {
 		p := position{off: last.end, seq: last.Seq}
@@ -60,9 +60,9 @@ func ReadAfter(ctx context.Context, streams refstore.Streams, workspace, run str
 // runEvent begins the type of an event of a run, in e3's form.
 var runEvent = []byte(`"type":"run.`)
 
-// ReadTask yields the events of a run that may be about a task or about no task in particular, and those of the run itself. The
-// lines of other tasks are not parsed, so damage in them is not noticed; a damaged line among the rest is a [*DamagedError], the last
-// that is yielded.
+// ReadTask yields the events of a run that may be about a task or about no task in particular, and the events of the
+// run itself. The lines of other tasks are not parsed, so damage in them is not noticed. Any other damaged line is
+// yielded as a [*DamagedError], and ends the iteration.
 func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, task string) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		src := source{streams, RunRef{workspace, run}}
@@ -96,8 +96,8 @@ func First(ctx context.Context, streams refstore.Streams, workspace, run string)
 	return nil, nil
 }
 
-// PackageOf returns the hash of the package of a run, given its first event: the last one, if the graph has grown. It
-// is "" if no event names it. The log is read only as far as the first event requires.
+// PackageOf returns the hash of the package of a run, given its first event: of the last package, if the graph has
+// grown. It is "" if no event names it. The log is read only as far as the first event requires.
 func PackageOf(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (string, error) {
 	if first == nil || first.Type != RunStarted {
 		return "", nil
@@ -231,9 +231,9 @@ func (src source) within(ctx context.Context, off int64) (*Event, int64, error) 
 	return e, c.off, err
 }
 
-// readable reads the events up to a torn last line or a damaged one, returned as damage: a power failure may keep later
-// bytes but lose earlier ones. A line after the end of the run is damage too. each, which may be nil, is called with
-// the events.
+// readable reads the events up to a torn last line or a damaged line, which it returns as damage: a power failure may
+// keep later bytes but lose earlier ones. A line after the end of the run is damage too. each, which may be nil, is
+// called with the events.
 func readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
 	ended := false
 	for e, err := range Read(ctx, streams, workspace, run) {
@@ -256,8 +256,8 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 	return whole, nil, nil
 }
 
-// Readable returns how many bytes of a run's events are readable. damage describes the next line; it is nil if there is
-// none, or it is torn. each, which may be nil, is called with the events.
+// Readable returns how many bytes of a run's events are readable. damage describes the next line; it is nil if there
+// is no next line, or if that line is torn. each, which may be nil, is called with the events.
 func Readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (size int64, damage, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, each)
 	return whole.off, damage, err

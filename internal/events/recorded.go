@@ -44,13 +44,13 @@ type RecordedOptions struct {
 }
 
 // ReadRecorded yields the selected events of the filter's workspace, from all its runs and its journal, in the order of
-// recording, each with its cursor. It ignores Filter.Run. Filter.Last applies to the existing events; Filter.FromSeq to
-// the numbers of each run, with Latest of the existing one alone. Damage is yielded as a [*DamagedError] or
+// recording, each with its cursor. It ignores Filter.Run. Filter.Last applies to the existing events; Filter.FromSeq
+// to the numbers of each run, or with Latest only of the run that exists. Damage is yielded as a [*DamagedError] or
 // [*JournalError], and reading continues; other errors end it.
 //
 // Without a workspace in the filter these are the events of all, and After does not count. Existing events of several
-// workspaces are merged by their times; later ones come as they are recorded, also those of workspaces that begin. Each
-// event carries the cursor of its own workspace.
+// workspaces are merged by their times; later events come as they are recorded, also from new workspaces. Each event
+// carries the cursor of its own workspace.
 func ReadRecorded(ctx context.Context, streams refstore.Streams, f Filter, o RecordedOptions) iter.Seq2[Event, error] {
 	if f.Workspace == "" {
 		return readEach(ctx, streams, f, o)
@@ -254,8 +254,8 @@ func (f *Filter) earlierRuns(recorded []Event) map[string]bool {
 	return early
 }
 
-// skips reports whether no event of a run is selected because the run ended too early, and the number of its last event
-// if that was read.
+// skips reports whether no event of a run is selected because the run ended too early. seq is the number of the run's
+// last event, if that was read.
 func (r *recordedReader) skips(ctx context.Context, run string) (seq int64, skip bool) {
 	if r.earlier[run] {
 		return 0, true

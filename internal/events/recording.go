@@ -2,5 +2,5 @@
 
 package events
 
-// recording says that events are written. Only the benchmark of their cost is built without.
+// recording says that events are written. Only the benchmark of their cost is built without them.
 const recording = true

@@ -42,7 +42,8 @@ func (s *sieve) keeps(line []byte) bool {
 	return s.tasks != nil && s.keepsTask(line)
 }
 
-// keepsTask reports whether a line may belong to one of the tasks. A line without a name in e3's form may.
+// keepsTask reports whether a line may belong to one of the tasks. A line whose name is not in e3's form may belong
+// to any.
 func (s *sieve) keepsTask(line []byte) bool {
 	said := false
 	for rest := line; ; said = true {

@@ -20,7 +20,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errSum = errors.New("it is damaged: its sum is another")
 
-// AppendLine appends the event's line as logs have it: that of [Append], with its sum.
+// AppendLine appends the event's line in the form of logs: the line of [Append] with its sum.
 func AppendLine(b []byte, e *Event) ([]byte, error) {
 	from := len(b)
 	b, err := Append(b, e)
@@ -31,7 +31,7 @@ func AppendLine(b []byte, e *Event) ([]byte, error) {
 	return append(appendSum(b, b[from:]), '\n'), nil
 }
 
-// appendSum appends the sum of what a line has before it, and the end of the object.
+// appendSum appends the sum of the bytes before it, and the end of the object.
 func appendSum(b, before []byte) []byte {
 	var sum [4]byte
 	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(before, castagnoli))

@@ -11,7 +11,7 @@ import (
 // recheck is how often a follower looks for new workspaces and runs, if looking is cheap; appends wake it.
 const recheck = 250 * time.Millisecond
 
-// looks returns how often a follower looks for what does not wake it.
+// looks returns how often a follower looks for changes that do not wake it.
 func looks(streams refstore.Streams) time.Duration {
 	if p, ok := streams.(Paced); ok {
 		return max(recheck, p.StreamPace())
@@ -19,7 +19,7 @@ func looks(streams refstore.Streams) time.Duration {
 	return recheck
 }
 
-// A waker is what a follower waits with.
+// A waker lets a follower wait for changes.
 type waker struct {
 	streams refstore.Streams
 	watched map[string]bool // partitions
@@ -61,7 +61,7 @@ func (w *waker) watch(ctx context.Context, partition, what string) error {
 	return nil
 }
 
-// wait waits for a change, for a pause at most, until the context ends or the channel, which may be nil, is closed.
+// wait waits for a change, the end of the pause or of the context, or the closing of until, which may be nil.
 func (w *waker) wait(ctx context.Context, pause time.Duration, until <-chan struct{}) {
 	again := time.NewTimer(pause)
 	defer again.Stop()

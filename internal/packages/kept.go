@@ -17,8 +17,8 @@ type kept struct {
 	maps map[string]map[string]*record.PackageTask
 }
 
-// Remembering returns a registry that reads and decodes each package once: it remembers the last few, for one question that needs them
-// in several places. Its packages are shared, and must not be changed.
+// Remembering returns a registry that remembers the last few packages, for an answer that needs them in several
+// places. Its packages are shared, and must not be changed.
 func (r *Registry) Remembering() *Registry {
 	if r.kept != nil {
 		return r

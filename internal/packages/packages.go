@@ -25,7 +25,7 @@ type Records interface {
 	Sync(ctx context.Context) error
 }
 
-// A Registry is the packages of a repository: the names that they are registered under, and their objects. All methods are safe for
+// A Registry holds the packages of a repository: their registered names, and their objects. All methods are safe for
 // concurrent use, by any number of processes.
 type Registry struct {
 	Records Records
@@ -104,7 +104,7 @@ func (r *Registry) List(ctx context.Context) ([]Ref, error) {
 	return all, nil
 }
 
-// ListAll is List with whether each package can be run here.
+// ListAll is List, and says whether each package can be run here.
 func (r *Registry) ListAll(ctx context.Context) ([]Registered, error) {
 	all, err := r.List(ctx)
 	rows := make([]Registered, len(all))

@@ -29,7 +29,7 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Find looks a package up. A name without a version means the greatest release of that name by pkgref.Greatest. A
-// package that an export made of a workspace is found only by its full name.
+// package that an export has made from a workspace is found only by its full name.
 func (r *Registry) Find(ctx context.Context, name, version string) (Ref, error) {
 	all, err := r.named(ctx, name, version)
 	if err != nil || version != "" {
@@ -64,7 +64,7 @@ func (r *Registry) Find(ctx context.Context, name, version string) (Ref, error) 
 	return Ref{}, ambiguous(name, "none is the greatest", releases)
 }
 
-// only looks up the package to remove: without a version, the only one of its name.
+// only looks up the package to remove: without a version, the only package of that name.
 func (r *Registry) only(ctx context.Context, name, version string) (Ref, error) {
 	all, err := r.named(ctx, name, version)
 	if err == nil && len(all) > 1 {
@@ -133,9 +133,9 @@ func SnapshotVersion(pkg *record.Package) string {
 	return bare.Version[:min(len(bare.Version), maxVersion-len(suffix))] + suffix
 }
 
-// IsSnapshot reports whether an export made a registered package of a workspace. The form of its version must say so,
-// and its content must match, since a release may have a version such as 1.0.0+1a2b3c4d too. If the content is gone,
-// the form decides.
+// IsSnapshot reports whether an export has made a registered package from a workspace. The form of the version must
+// say so, and the content must match, since a release may have a version such as 1.0.0+1a2b3c4d too. If the content
+// is gone, the form decides.
 func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	_, marked := pkgref.Mark(p.Version)
 	if marked == "" {

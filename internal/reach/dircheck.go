@@ -14,17 +14,17 @@ import (
 )
 
 // A DirChecker checks directories beyond what the objects say by themselves: that no link leads out of the directory,
-// that files have the listed sizes, and that directories nest no deeper than e3 can check out. Each directory object is
-// read once, and twice more where links that go up lead through it; no tree is held. Absent and unreadable parts are
-// not reported: following the references finds them.
+// that files have the listed sizes, and that directories nest no deeper than e3 can check out. Each directory object
+// is read once, and twice more if links that go up lead through it. No tree is held in memory. Absent and unreadable
+// parts are not reported: following the references finds them.
 //
 // A directory is judged by itself: a link in it either stays below it, wherever the directory is, or climbs above it
 // (climb). Its parent continues the climb. A link that climbs out of the top directory leads outside.
 type DirChecker struct {
 	// Size returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Size func(ctx context.Context, h objectstore.Hash) (int64, error)
-	// Damaged, if it is not nil, is called for a file whose size differs from the directory's: true if the file is at
-	// fault, so that another check reports it.
+	// Damaged, if it is not nil, is called for a file whose size differs from the size in the directory. It returns
+	// true if the file is at fault, which another check then reports.
 	Damaged func(ctx context.Context, h objectstore.Hash) bool
 
 	objects objectstore.Store
@@ -33,8 +33,8 @@ type DirChecker struct {
 	mu     sync.Mutex // held while a directory is checked
 	known  map[objectstore.Hash]dirFacts
 	climbs map[objectstore.Hash][]climb
-	climbN int // of all climbs
-	held   int // names of directories on the way down
+	climbN int // number of all climbs
+	held   int // number of names of directories on the way down
 	index  linkCache
 }
 
@@ -52,8 +52,8 @@ type dirFacts struct {
 	linked bool   // there are links in it or below
 }
 
-// steep reports whether a link goes up anywhere. Links that do not need not be followed: they can only lead outside
-// through a link that does.
+// steep reports whether a link goes up anywhere. Other links need not be followed: they can lead outside only through
+// a steep link.
 func steep(target string) bool {
 	for name := range strings.SplitSeq(target, "/") {
 		if name == ".." {
@@ -73,11 +73,12 @@ type climb struct {
 
 // Bounds for hostile directories.
 const (
-	maxHeld   = 1 << 20 // names on the way down, beside those of one directory
+	maxHeld   = 1 << 20 // names on the way down, without those of the directory in hand
 	maxClimbs = 1 << 21
 )
 
-// Check checks a directory as the top of a tree. A fault of it is an *tree.Error; any other error is the store's.
+// Check checks a directory as the top of a tree. A fault of the directory is a *tree.Error; any other error is the
+// store's.
 func (c *DirChecker) Check(ctx context.Context, h objectstore.Hash) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +130,7 @@ func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, 
 		facts.add(child)
 		follow = follow || len(c.climbs[d.hash]) > 0
 	}
-	if facts.height > tree.MaxDepth { // below a directory checked before
+	if facts.height > tree.MaxDepth { // the excess lies below a directory that was checked before
 		return facts, tooDeep(rel)
 	}
 	if follow {
@@ -188,7 +189,7 @@ func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*t
 	return ctx.Err()
 }
 
-// file compares the size of a file with the directory's. An absent file is reported elsewhere.
+// file compares the size of a file with the size in the directory. An absent file is reported elsewhere.
 func (c *DirChecker) file(ctx context.Context, f *Child, size int64) error {
 	if size == f.size || c.Damaged != nil && c.Damaged(ctx, f.Hash) {
 		return nil
@@ -196,7 +197,7 @@ func (c *DirChecker) file(ctx context.Context, f *Child, size int64) error {
 	return treeFault(f.Name, "the size is said to be %d, and the file has %d bytes", f.size, size)
 }
 
-// links follows the links of a directory, and those that climb out of its subdirectories.
+// links follows the links of a directory, and the links that climb out of its subdirectories.
 func (c *DirChecker) links(ctx context.Context, h objectstore.Hash, rel string) error {
 	list, err := c.linksOf(ctx, h)
 	if err != nil {

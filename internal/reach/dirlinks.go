@@ -20,7 +20,7 @@ type linkEntry struct {
 // linkList has the link entries of one directory, by name.
 type linkList struct{ entries []linkEntry }
 
-// find returns the entry of a name; nil for other entries, or none.
+// find returns the link entry of a name; nil if the name has no link entry.
 func (l *linkList) find(name string) *linkEntry {
 	i, found := slices.BinarySearchFunc(l.entries, name, func(e linkEntry, name string) int { return strings.Compare(e.name, name) })
 	if !found {
@@ -92,8 +92,9 @@ func (c *DirChecker) readLinks(ctx context.Context, h objectstore.Hash) (*linkLi
 	return list, err
 }
 
-// follow follows the rest of a link from the directory h, and reports whether it climbs out: then l has the rest to
-// follow from the directory above. fault says what is wrong with the link. A missing entry counts as a directory.
+// follow follows the rest of a link from the directory h, and reports whether the link climbs out of h: then l has
+// the rest to follow from the directory above. fault says what is wrong with the link. A missing entry counts as a
+// directory.
 func (c *DirChecker) follow(ctx context.Context, h objectstore.Hash, l *climb) (climbs bool, fault string, err error) {
 	way := []objectstore.Hash{h} // the zero hash is a directory without links
 	for rest := l.rest; rest != ""; {

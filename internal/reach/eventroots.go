@@ -11,8 +11,8 @@ import (
 )
 
 // EventRoots enumerates the nodes of the snapshots in the first and the last event of every run, also of runs without a
-// record, and of removed workspaces. They may be missing. An event that cannot be read, or names no hash, has no roots;
-// that is no fault.
+// record, and of removed workspaces. These nodes may be missing. An event that cannot be read, or names no hash, has
+// no roots; that is no fault.
 func (s *Stores) EventRoots(ctx context.Context, sink Sink) error {
 	for ws, err := range s.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
 		if err == nil {

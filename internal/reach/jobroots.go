@@ -74,10 +74,10 @@ func (s *Stores) jobRoots(ctx context.Context, j *queue.Job, shapes map[objectst
 	return nil
 }
 
-// input is the kind of an input with its content.
+// input returns the kind of an input, with its content.
 func (s *TaskShape) input(i int) Kind {
 	if !s.leaf {
-		return FileOrDir // unknown
+		return FileOrDir // the kind is unknown
 	}
 	for _, dir := range s.Dirs {
 		if dir == i {

@@ -28,7 +28,7 @@ const (
 // An Owner is the thing that names a root. It is cheap: details are read when it is shown.
 type Owner struct {
 	Kind  OwnerKind
-	Name  string         // package: name/version, as in its record. Workspace, run: the workspace
+	Name  string         // of a package: name/version, as in its record; of a workspace or run: the workspace
 	ID    string         // of the execution, run or job
 	Key   executions.Key // of the execution. ATask: only Task is set
 	Role  string         // of the object, for the owner: "output", "tree", …
@@ -63,11 +63,11 @@ func (o Owner) String() string {
 // A Root is a reference from which others are followed.
 type Root struct {
 	Ref
-	// Weak: the object may be missing, by design, and so may what is below it.
+	// Weak: the object, and everything below it, may be missing by design.
 	Weak  bool
 	Owner Owner
 
-	followed bool // the references in its object are roots too: it need not be read
+	followed bool // the references in its object are roots too: the object need not be read
 }
 
 // A Fault is a reference that could not be followed, or a record that could not be read.
@@ -75,10 +75,10 @@ type Fault struct {
 	Ref   Ref // the zero Ref if the owner's own record is at fault
 	Weak  bool
 	Owner Owner
-	// Path are the names that lead from the owner to the object: those of datasets, entries of directories, tasks.
+	// Path are the names that lead from the owner to the object: of datasets, directory entries and tasks.
 	Path []string
-	// Err is objectstore.ErrNotFound for a missing object, a *MalformedError or *RecordError for one of the wrong
-	// content, or an error of the store.
+	// Err is objectstore.ErrNotFound for a missing object, a *MalformedError or *RecordError for wrong content, or an
+	// error of the store.
 	Err error
 }
 

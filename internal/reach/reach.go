@@ -33,10 +33,10 @@ const (
 	Dir                   // a directory object, with everything below it
 	Node                  // a node of a workspace's tree, or a tree object of the reference, with everything below it
 	Task                  // a task object
-	Package               // a package object, with its tasks and the datasets it comes with
+	Package               // a a package object, with its tasks and its default datasets
 	FileOrDir             // an output of unknown kind: it is followed if it reads as a directory
-	Dirs                  // a directory object and those below it, without the content of files
-	Nodes                 // a node and those below it, without the datasets
+	Dirs                  // a directory object and the directories below it, without the content of files
+	Nodes                 // a node and the nodes below it, without the datasets
 	Image                 // the manifest of an image, with its configuration and its layers
 	kinds
 )
@@ -61,7 +61,7 @@ type Ref struct {
 	Hash objectstore.Hash
 }
 
-// String is the name under which a session protects what the reference leads to: "dir 4f0c…".
+// String is the name under which a session protects the object and everything below it: "dir 4f0c…".
 func (r Ref) String() string { return r.Kind.String() + " " + r.Hash.String() }
 
 // ParseRef reads what String returns.
@@ -79,8 +79,8 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{}, fmt.Errorf("reference %.80q is of no kind that this version knows", s)
 }
 
-// A MalformedError says that an object exists, but is not what a reference expects: its bytes are not those of its
-// name, they do not decode, or the directory is invalid (DirChecker).
+// A MalformedError says that an object exists, but is not what a reference expects: its bytes do not match its name,
+// they do not decode, or the directory is invalid (DirChecker).
 type MalformedError struct {
 	Ref Ref
 	Err error
@@ -99,8 +99,8 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 // A Child is a reference in an object.
 type Child struct {
 	Ref
-	Name string // in the object: of a file, a dataset, a task
-	Weak bool   // it may be missing: an image can be pulled again
+	Name string // of the file, dataset or task, in the object
+	Weak bool   // the object may be missing: an image can be pulled again
 	size int64  // a file's size according to a directory; -1 for all else
 }
 
@@ -110,7 +110,7 @@ func child(k Kind, h objectstore.Hash, name string) Child {
 }
 
 // Refs returns the references in the object of r, in the order of the object. An absent object is
-// objectstore.ErrNotFound, one of the wrong content a *MalformedError, and any other error is the store's.
+// objectstore.ErrNotFound, wrong content is a *MalformedError, and any other error is the store's.
 func Refs(ctx context.Context, s objectstore.Store, r Ref) ([]Child, error) {
 	var children []Child
 	err := each(ctx, s, r, func(c Child) { children = append(children, c) })

@@ -38,8 +38,9 @@ type Sink interface {
 	RecordFault(*Fault) error
 }
 
-// Roots enumerates all roots: References, Tombstones since a moment, and what sessions protect. A collector must read
-// the three in this order, and list the sessions again for the last (doc/design.md §13).
+// Roots enumerates all roots: References, Tombstones since a moment, and the objects that sessions protect. A
+// collector must read the three in this order, and list the sessions again before it reads the third (doc/design.md
+// §13).
 func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore.SessionInfo, sink Sink) error {
 	if err := s.References(ctx, sink); err != nil {
 		return err
@@ -156,8 +157,9 @@ func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
 	})
 }
 
-// Tombstones enumerates what was pruned at a moment or later: a session at work then may have found it. The moment is
-// by the clock of the pruning process, given as user@host. Tombstones are kept to the millisecond.
+// Tombstones enumerates the objects of executions that were pruned at a moment or later: a session at work then may
+// have found them. The moment is by the clock of the pruning process, which is given as user@host. Tombstones are
+// kept to the millisecond.
 func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time, sink Sink) error {
 	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: ATombstone}
@@ -202,8 +204,8 @@ func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time
 	})
 }
 
-// Protected enumerates what sessions protect. A name that this version cannot read is an error, since it may mean
-// anything.
+// Protected enumerates the objects that sessions protect. A name that this version cannot read is an error, since it
+// may mean any object.
 func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 	for _, session := range sessions {
 		owner := Owner{Kind: ASession, Since: session.Began}
@@ -221,7 +223,7 @@ func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 	return nil
 }
 
-// list calls f for every record of a partition, with the reason if it is damaged.
+// list calls f for every record of a partition, with an error if the record is damaged.
 func (s *Stores) list(ctx context.Context, partition string, f func(refstore.Record, error) error) error {
 	for rec, err := range s.Records.List(ctx, refstore.Query{Partition: partition}) {
 		if err == nil || errors.Is(err, refstore.ErrDamaged) {

@@ -13,7 +13,8 @@ type Set struct{ kind [kinds]objectstore.HashSet }
 // NewSet returns an empty Set.
 func NewSet() *Set { return new(Set) }
 
-// covers are the kinds that make a reference of a kind needless, as they lead to as much and more.
+// covers are, by kind, the kinds that lead to the same objects and more, so that a reference of the first kind is
+// needless.
 var covers = [kinds][]Kind{
 	File:      {Dir, Node, Task, Package, FileOrDir, Dirs, Nodes, Image},
 	FileOrDir: {Dir},

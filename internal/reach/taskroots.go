@@ -12,8 +12,8 @@ import (
 	"e3/objectstore"
 )
 
-// ExecutionRoots enumerates the objects that every execution names: its task object, its output, and what e3 has made of its
-// inputs (TaskShape.Inputs). The last may be missing.
+// ExecutionRoots enumerates the objects that every execution names: its task object, its output, and the inputs that
+// e3 has made (TaskShape.Inputs). These inputs may be missing.
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	g, ctx := errgroup.WithContext(ctx)
 	type underKey struct {
@@ -94,8 +94,8 @@ func (t *taskRoots) key(ctx context.Context, inputs objectstore.Hash) error {
 	return nil
 }
 
-// execution enumerates what an execution names. An execution with an unreadable record is never a hit, so it keeps
-// only its task.
+// execution enumerates the objects that an execution names. An execution with an unreadable record is never a hit, so
+// it keeps only its task.
 func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *executions.Execution, err error) error {
 	var unreadable *executions.RecordError
 	if err != nil && !errors.As(err, &unreadable) {

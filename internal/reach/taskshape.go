@@ -9,17 +9,17 @@ import (
 	"e3/objectstore"
 )
 
-// A TaskShape has the kinds of data that the executions of a task name.
+// A TaskShape has the kinds of the objects that the executions of a task name.
 type TaskShape struct {
 	Output Kind  // of the executions' outputs; FileOrDir if the task object does not say
 	Dirs   []int // the inputs that are directories
-	Made   []int // the inputs that e3 makes and that are no directories: values, variables, tools, manifests of fan-ins
+	Made   []int // other inputs that e3 makes: values, variables, tools, manifests of fan-ins
 
 	leaf bool // the task object is whole and refers to nothing
 }
 
-// TaskShapeOf reads a task object. For a missing or damaged one it returns an unknown shape and no error: following
-// the reference finds the fault.
+// TaskShapeOf reads a task object. For a missing or damaged object it returns an unknown shape and no error:
+// following the reference finds the fault.
 func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstore.Hash) (TaskShape, error) {
 	unknown := TaskShape{Output: FileOrDir}
 	data, err := objectstore.ReadAll(ctx, objects, task, record.MaxTask)
@@ -51,9 +51,9 @@ func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstor
 	return shape, nil
 }
 
-// Inputs yields what an execution keeps of its inputs, given their hashes: what e3 has made, since no file holds it. These
-// are the directory objects, without the content of files, and the inputs that are Made. The index is that of the input.
-// All may be missing: an export may leave them out.
+// Inputs yields the objects that an execution keeps of its inputs, given the inputs' hashes: objects that e3 has
+// made, since no file holds their content. These are directory objects, without the content of files, and the inputs
+// in Made. i is the index of the input. All may be missing: an export may leave them out.
 func (s *TaskShape) Inputs(hashes []string, yield func(i int, r Ref) error) error {
 	for _, of := range []struct {
 		kind   Kind

@@ -15,21 +15,21 @@ import (
 type Options struct {
 	// Workers is the number of objects that are read at a time; 0 means a number that suits the store.
 	Workers int
-	// Visit is called once for each object, before it is read, by several goroutines; twice for an object that is met
+	// Visit is called by several goroutines, once for each object before it is read; twice for an object that is met
 	// as different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
 	Visit func(ctx context.Context, r Ref) (size int64, err error)
 	// Fault is called for each reference that cannot be followed and each record that cannot be read, one call at a
-	// time. An error ends the walk and is what Wait returns. Without Fault the first one ends the walk.
+	// time. An error ends the walk and is what Wait returns. Without Fault the first such fault ends the walk.
 	Fault func(f *Fault) error
 	// Dirs, if it is not nil, checks the sizes of files in directories. After the walk it also checks each directory
 	// that is named by something other than a directory.
 	Dirs *DirChecker
-	// Image reports whether to follow a task to its image; it is called by several goroutines. nil: to all.
+	// Image reports whether to follow a task to its image; it is called by several goroutines. nil: follow all.
 	Image func(image objectstore.Hash) bool
 }
 
-// A Walker follows references. Roots may be added by several goroutines, and after Wait again. Its memory is that of
-// the set and of the queue: at most the directories and nodes of a level.
+// A Walker follows references. Roots may be added by several goroutines, and again after Wait. Its memory is the set
+// and the queue, which holds at most the directories and nodes of a level.
 type Walker struct {
 	ctx     context.Context
 	objects objectstore.Store
@@ -61,7 +61,7 @@ type trail struct {
 	name  string
 }
 
-// backlog is the length of the queue from which adding a root reads objects, too.
+// backlog is the length of the queue from which on adding a root also reads objects.
 const backlog = 4096
 
 // Workers returns the number of concurrent reads in a repository with such a store: one for each processor, and more if
@@ -69,7 +69,7 @@ const backlog = 4096
 func Workers(objects objectstore.Store) int {
 	n := runtime.GOMAXPROCS(0)
 	if far, ok := objects.(interface{ Parallel() int }); ok {
-		n = max(n, 2*far.Parallel()) // some of them are in the cache
+		n = max(n, 2*far.Parallel()) // some reads are served by the cache
 	}
 	return n
 }
@@ -153,7 +153,7 @@ func (w *Walker) settled() []item {
 	return tops
 }
 
-// isTop reports whether a reference that is in no directory leads to a directory to check.
+// isTop reports whether a reference from outside of directories leads to a directory to check.
 func (w *Walker) isTop(r Ref) bool { return w.opts.Dirs != nil && (r.Kind == Dir || r.Kind == Dirs) }
 
 func (w *Walker) top(it item) {
@@ -255,7 +255,7 @@ func (w *Walker) expand(it item) {
 			below = append(below, child)
 		}
 	})
-	w.push(below...) // also those that a damaged object yielded before its error
+	w.push(below...) // including children that a damaged object yielded before its error
 	if err != nil {
 		w.faultAt(it, err)
 	}
@@ -274,7 +274,7 @@ func (w *Walker) visit(it item) (size int64, ok bool) {
 	return size, true
 }
 
-// listed checks a file of a directory; size is that of the file, or -1 if not known yet.
+// listed checks a file of a directory; size is the file's, or -1 if not known yet.
 func (w *Walker) listed(dir item, c *Child, size int64) {
 	dirs := w.opts.Dirs
 	if dirs == nil || c.size < 0 {

@@ -21,8 +21,8 @@ func ParseAccess(shared string) (modes.Access, error) {
 	return "", fmt.Errorf("%q: a repository is shared with %q or %q", shared, modes.Group, modes.World)
 }
 
-// makeRoot makes the folder of a repository, with nothing in it that others may not read. Folders above it are the
-// user's and go by the umask. An existing folder, empty or left by an interrupted init, gets the same modes with
+// makeRoot makes the folder of a repository with the modes that access asks for. Missing folders above it belong to
+// the user and go by the umask. An existing folder, empty or left by an interrupted init, gets the same modes with
 // everything in it.
 func makeRoot(root string, access modes.Access) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o777); err != nil {
@@ -75,12 +75,12 @@ func regrant(path string, access modes.Access) error {
 		}
 	}
 	if has := info.Mode() & (fs.ModePerm | fs.ModeSetgid); has == want || access == modes.Private && has == want|fs.ModeSetgid {
-		return nil // private, in a folder of a group's
+		return nil // private, in a folder that a group shares
 	}
 	return os.Chmod(path, want)
 }
 
-// recordFolder records a folder that was recordFolder.
+// recordFolder records the folder that was made, and its access.
 func (c *Created) recordFolder(root string, access modes.Access) {
 	c.Repository, c.Access = root, access
 	info, err := os.Stat(root)

@@ -11,7 +11,7 @@ import (
 // A Denial says which right a request to a shared repository needs that the credentials do not have.
 type Denial struct {
 	Right string // the action, as in "dynamodb:PutItem"
-	On    string // what it was to be done to
+	On    string // the table, bucket or object of the request
 	Role  string // the least of the roles of doc/rights.md that has it: reader, writer or administrator
 }
 

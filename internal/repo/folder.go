@@ -71,8 +71,8 @@ func createFolder(dir string, f *format) (string, error) {
 	if err := writeSynced(in, aside, text, m); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
-	// Exclusive: a folder with this file is a whole repository. A crash leaves out at most the copy, which verify
-	// makes.
+	// The link is exclusive: a folder with this file is a whole repository. After a crash at most the copy is
+	// missing, which verify makes.
 	err = in.Link(aside, in, formatFile)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // a sweep of another process removed it
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
@@ -83,8 +83,8 @@ func createFolder(dir string, f *format) (string, error) {
 	return root, folderFormat(root).write(context.Background(), 1, text)
 }
 
-// asideName is the name of a file that gets its own later. It is that of a dead session, so that a sweep removes what a crash
-// leaves.
+// asideName is a temporary name for a file. It looks like a dead session's, so that a sweep removes the file after a
+// crash.
 func asideName() string { return filepath.Join("tmp", "session-format-"+rand.Text()) }
 
 // writeSynced makes a file whose bytes are on disk before it gets its final name: a loss of power must not leave a
@@ -100,8 +100,9 @@ func writeSynced(in *beneath.Dir, name string, data []byte, m modes.Modes) error
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// placed are records in a folder of which a lease is only written while the folder is where it was opened. All else goes on
-// through the open folder, so that a worker would serve one that was moved away, or replaced, for ever.
+// placed are records in a folder. They refuse to write a lease once the folder is no longer where it was opened.
+// Everything else works through the open folder, so without that a worker would serve a folder that was moved away,
+// or replaced, for ever.
 type placed struct {
 	*reffs.Store
 	root   string
@@ -125,7 +126,7 @@ func (p placed) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 }
 
 // Find returns the root of the repository for a folder location: "." is the .e3 folder here or in a folder above,
-// which must be this user's or trusted; any other location is a repository or a folder with one in it.
+// which must be this user's or trusted; any other location is a repository, or a folder with a repository in it.
 func Find(location string) (string, error) {
 	if err := CheckFolder(location); err != nil {
 		return "", err
@@ -219,7 +220,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 // folderRecords are records in a folder beside objects in S3. The kernel knows the holders of locks, but a collection
 // needs the sessions' answers (doc/design.md, "A repository that a team shares").
 type folderRecords struct {
-	folderBelow // its own sessions are hidden by those that all machines know
+	folderBelow // the sessions below, which all machines know, hide its own
 	sessions
 	sending sending
 	now     func() time.Time
@@ -227,20 +228,20 @@ type folderRecords struct {
 	warn    func(error)
 }
 
-// sessions are those that collections of the objects in S3 ask. Without its session, this process's objects may be
-// collected, even while it holds the locks.
+// sessions are the sessions that collections of the objects in S3 ask. Without a session this process's objects may
+// be collected, even while it holds the locks.
 type sessions interface {
 	refstore.Sessions
 	refstore.SessionClock
 	refstore.Outlasting
 	refstore.Barrier
-	// Suspended is the time without a lease that stood ([lease.Leases]).
+	// Suspended is the time that this process has spent without a valid lease ([lease.Leases]).
 	Suspended() time.Duration
 	// Sweep removes the sessions of dead processes.
 	Sweep(ctx context.Context) (int, error)
 }
 
-// Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
+// Put implements [refstore.Store]. A lost session names no objects: its stored objects may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {
 		return refstore.Absent, err
@@ -321,7 +322,7 @@ func (f *folderRecords) Remove(ctx context.Context, key refstore.Key) error {
 }
 
 // mayWrite returns why this process may not write any more. After a sleep or a suspension the lease's clock may not
-// show the loss, but the wall clock does once it has been set right.
+// show the loss; the wall clock does, once it is set right.
 func (f *folderRecords) mayWrite(ctx context.Context, partition string) error {
 	if err := f.sending(ctx, f.now()); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return fmt.Errorf("write to %s: %w", partition, err)
@@ -329,8 +330,8 @@ func (f *folderRecords) mayWrite(ctx context.Context, partition string) error {
 	return nil
 }
 
-// RemoveLeftovers removes what crashes have left in the folder and in S3. The moment is by S3's clock; the folder's
-// is its file system's.
+// RemoveLeftovers removes what crashes have left in the folder and in S3. before is by S3's clock; for the folder,
+// the file system's clock counts.
 func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
 	here, err := f.Store.SessionBegan(ctx) // not later than now
 	if err != nil {

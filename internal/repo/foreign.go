@@ -21,8 +21,8 @@ type ForeignEntry struct {
 }
 
 // ForeignEntries lists the links, pipes, sockets and devices in the repository's folder, and files in the place of its
-// folders. They are not of e3, and nothing behind them belongs to the repository. Of tmp only its own entries count:
-// what lies deeper is its processes'.
+// folders. e3 has not made them, and nothing behind them belongs to the repository. In tmp only direct entries count:
+// everything deeper belongs to processes.
 func (r *Repo) ForeignEntries(ctx context.Context) ([]ForeignEntry, error) {
 	if r.stores.folder == "" || r.stores.overlaid {
 		return nil, nil
@@ -77,7 +77,7 @@ func foreignIn(ctx context.Context, d *beneath.Dir, at string, tell func(name, p
 				continue
 			}
 			sub, err := d.Sub(e.Name())
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // another member's, for instance
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // such as another member's folder
 				continue
 			}
 			if err == nil {

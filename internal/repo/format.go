@@ -18,14 +18,14 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// formatFile marks a folder as a repository and describes it (doc/format.md, "Version"), and so does its copy. A
+// formatFile marks a folder as a repository and describes it (doc/format.md, "Version"). Its copy does the same. A
 // shared repository has the same texts as records.
 const (
 	formatFile = "format.json"
 	formatCopy = "format.copy"
 )
 
-// FormatVersion is the version of the one form that repositories have.
+// FormatVersion is the version of the only form of repositories.
 const FormatVersion = 1
 
 // format is a repository's description of itself.
@@ -42,10 +42,10 @@ type format struct {
 	Access modes.Access `json:"access,omitempty"`
 	// SignedExecutions says that only executions that a trusted key has signed are answers.
 	SignedExecutions bool `json:"signedExecutions,omitempty"`
-	// Partitions says that what all tasks write is in several partitions: the enumeration of tasks, and the jobs of a
-	// queue. It never changes.
+	// Partitions says that records which all tasks write are spread over several partitions: the enumeration of
+	// tasks, and the jobs of a queue. It never changes.
 	Partitions bool `json:"partitions,omitempty"`
-	// Sum is the sum of the JSON without it, as encoded; in later versions too.
+	// Sum is the sum of the encoded JSON without the member sum; later versions have it too.
 	Sum string `json:"sum,omitempty"`
 }
 
@@ -111,7 +111,7 @@ type formatTexts struct {
 	write func(ctx context.Context, i int, text []byte) error
 }
 
-// load reads the first text that is whole, and reports others to warn.
+// load reads the first text that is whole, and reports damaged texts to warn.
 func (t *formatTexts) load(ctx context.Context, warn func(error)) (*format, error) {
 	f, err := t.decode(ctx, 0)
 	if err == nil || errors.Is(err, ErrOtherFormat) || ctx.Err() != nil {
@@ -194,7 +194,7 @@ func folderFormat(root string) *formatTexts {
 // maxFormat bounds a description.
 const maxFormat = 1 << 20
 
-// readFormat reads a description, which is a file: what a link leads to is none.
+// readFormat reads a description. It must be a file, not a link to one.
 func readFormat(path string) ([]byte, error) {
 	in, err := beneath.Open(filepath.Dir(path))
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"e3/internal/host/modes"
 )
 
-// ignoreFile keeps the repository's folder out of Git: it lies in the folder and ignores all of it, itself included. A
-// folder that refers to a shared repository has none, because a team may want to commit it.
+// ignoreFile keeps the repository's folder out of Git: it lies in the folder and ignores everything there, itself
+// included. A folder that refers to a shared repository has no such file, because a team may want to commit the
+// folder.
 const ignoreFile = ".gitignore"
 
 const ignoreText = "# Made by e3: results and logs are not for version control.\n*\n"

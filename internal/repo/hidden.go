@@ -9,9 +9,9 @@ import (
 	"e3/internal/host/room"
 )
 
-// hidden returns the folders of projects that closed rooms must cover, because they lie where the system's programs
-// are: that around the repository, those of the package files that workspaces follow here, the current one, and the
-// user's home.
+// hidden returns the folders of projects that closed rooms must cover, because they may lie where the system's
+// programs are: the folder around the repository, the folders of package files that workspaces follow here, the
+// current folder, and the user's home.
 func hidden(r *Repo) func() ([]string, error) {
 	return sync.OnceValues(func() ([]string, error) {
 		var list []string
@@ -29,7 +29,7 @@ func hidden(r *Repo) func() ([]string, error) {
 			return nil, err
 		}
 		home, _ := os.UserHomeDir()
-		for _, folder := range []string{r.opts.From, home} { // neither is a project for certain
+		for _, folder := range []string{r.opts.From, home} { // either may be no project
 			if more, err := room.Hidden(folder); err == nil && folder != "" {
 				list = append(list, more...)
 			}

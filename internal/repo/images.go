@@ -24,8 +24,8 @@ type UsedImage struct {
 	UsedBy []workspace.ImageUser `json:"usedBy,omitempty"` // workspaces first
 }
 
-// ListImages lists the images of references and, with others, those that the repository's workspaces and packages use beside them.
-// unread says whose images are not known.
+// ListImages lists the images of references and, with others, the further images that the repository's workspaces and
+// packages use. unread says whose images are not known.
 func ListImages(ctx context.Context, r *Repo, base string, refs []string, others bool) (used []UsedImage, unread, err error) {
 	users, unread, err := r.Workspaces.Planner.ImageUsers(ctx)
 	if err != nil {

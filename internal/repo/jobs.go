@@ -14,8 +14,8 @@ import (
 	"e3/workspace"
 )
 
-// RetryJob queues a failed job again, and tells of that in its workspace's journal. Errors are those of
-// [queue.Queue.Retry].
+// RetryJob queues a failed job again, and tells the retry in the journal of its workspace. It returns
+// the errors of [queue.Queue.Retry].
 func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 	now, err := r.queue.Job(ctx, j.Queue, j.ID)
 	if err != nil {
@@ -46,8 +46,8 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 	return again, note.Tell(ctx)
 }
 
-// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key, or a run that is at work
-// may do so by itself: the job's own run, or a later one, which looks the key up.
+// answered is queue.Options.Answered. It reports whether the next start of the job's workspace would not execute the
+// job's key, or a run at work may execute it by itself: the job's own run, or a later run, which looks the key up.
 func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	_, err := r.Workspaces.States.State(ctx, j.Workspace)
 	if errors.Is(err, workspace.ErrNotFound) {
@@ -72,8 +72,8 @@ func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	return a.Hit != nil, err
 }
 
-// QueueStates tells the states of queues, and which runs have left jobs there: those that have ended, or whose process is known
-// to be gone.
+// QueueStates tells the states of queues, and which runs have left jobs there: runs that have ended, or whose process
+// is known to be gone.
 func QueueStates(ctx context.Context, r *Repo, names []string) (queue.States, error) {
 	known := map[[2]string]bool{}
 	ended := func(run queue.RunJobs) (bool, error) {
@@ -114,7 +114,7 @@ func queued(ctx context.Context, r *Repo, ws, run string) (list []workspace.Queu
 	return list, err
 }
 
-// keyOf is the key of the execution that a job asks for; "" if it asks for none that could be made.
+// keyOf is the key of the execution that a job asks for; "" if no such execution can be made.
 func keyOf(j *queue.Job) string {
 	req, err := dispatch.Request(j)
 	if err != nil {
@@ -123,7 +123,8 @@ func keyOf(j *queue.Job) string {
 	return executions.NewKey(req.Task, req.Inputs).String()
 }
 
-// TellJobs tells in the journals of their workspaces what this user has done to jobs: for which reason, or to which priority.
+// TellJobs tells this user's changes to jobs in the journals of their workspaces, with the reason or the new
+// priority.
 func TellJobs(
 	ctx context.Context, r *Repo, what events.Type, jobs []queue.Job, why string, priority *int64,
 ) error {

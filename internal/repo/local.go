@@ -2,5 +2,5 @@ package repo
 
 import "e3/workspace"
 
-// LocalOf is the repository's store of what never leaves this machine.
+// LocalOf is the repository's store of data that never leaves this machine.
 func LocalOf(r *Repo) workspace.Local { return r.stores.local }

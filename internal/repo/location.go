@@ -23,7 +23,7 @@ const (
 	s3Scheme     = "s3"
 )
 
-// IsURL reports whether a location is that of a shared repository rather than a folder.
+// IsURL reports whether a location names a shared repository rather than a folder.
 func IsURL(location string) bool { return strings.Contains(location, "://") }
 
 // CheckFolder refuses a mistyped location that would be taken for a folder's path: "dynamodb:/table/repository".
@@ -113,7 +113,7 @@ const (
 	maxSettle = time.Hour
 )
 
-// Bounds on a lease's time. One shorter than a few round trips to the store cannot be kept.
+// Bounds on a lease's time. A lease shorter than a few round trips to the store cannot be kept.
 const (
 	MinLease = 300 * time.Millisecond
 	MaxLease = 10 * time.Minute

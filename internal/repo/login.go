@@ -10,8 +10,9 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// A login is the credentials that the SDK's usual chain finds. When they have expired, the chain is asked again: a person may
-// have logged in, or a program may have written new ones. The SDK itself does that only if it knows when they expire.
+// A login is the credentials that the SDK's usual chain finds. When they have expired, the chain is asked again: a
+// person may have logged in, or a program may have written new credentials. The SDK itself does that only if it knows
+// when they expire.
 type login struct {
 	find func(context.Context) (aws.CredentialsProvider, error)
 
@@ -35,8 +36,8 @@ func (l *login) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return c, nil
 }
 
-// expired reports whether a request failed because its credentials have expired, or could not be renewed. If so, it asks the
-// chain for others, which may be as old: its caller pauses and tries again.
+// expired reports whether a request failed because its credentials have expired, or could not be renewed. If so, it
+// asks the chain for new credentials, which may have expired too: its caller pauses and tries again.
 func (l *login) expired(err error) bool {
 	if !hasExpired(err) {
 		return false
@@ -47,7 +48,7 @@ func (l *login) expired(err error) bool {
 		l.asked = now
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if found, err := l.find(ctx); err == nil { // else a file is being written, say
+		if found, err := l.find(ctx); err == nil { // an error may be passing: a program may be writing the file
 			l.found = found
 		}
 	}
@@ -70,7 +71,7 @@ func hasExpired(err error) bool {
 	return false
 }
 
-// A loginError says that no credentials could be had.
+// A loginError says that there are no usable credentials.
 type loginError struct{ err error }
 
 func (e *loginError) Error() string { return e.err.Error() }

@@ -12,7 +12,8 @@ import (
 
 // members are the leases by which the queue of a plain folder knows which processes are at work. Nothing else there
 // depends on them: locks and claims are the kernel's. So a run that was stopped for longer than a lease renews them
-// and goes on, like one without workers. A worker does not: it stops its commands and opens the repository anew.
+// and goes on, like one without workers. A worker does not renew them: it stops its commands and opens the repository
+// anew.
 type members struct {
 	begin func() *lease.Leases
 
@@ -28,7 +29,7 @@ func (m *members) leases() *lease.Leases {
 	return m.now
 }
 
-// Session implements queue.Members, as do those that follow.
+// Session implements queue.Members, like the methods that follow.
 func (m *members) Session(ctx context.Context) (string, error) { return m.leases().Session(ctx) }
 
 func (m *members) Ended(ctx context.Context, id string) (bool, time.Duration, error) {
@@ -43,8 +44,8 @@ func (m *members) Lost() <-chan struct{} { return m.leases().Lost() }
 
 func (m *members) Confirm(ctx context.Context) error { return m.leases().Confirm(ctx) }
 
-// renew makes the next call begin another session, if this one was lost. Whatever was held by the old one has to be
-// taken again.
+// renew makes the next call begin another session, if this one was lost. Everything that the old session held has to
+// be taken again.
 func (m *members) renew() {
 	m.mu.Lock()
 	lost := m.now

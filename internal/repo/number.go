@@ -10,7 +10,8 @@ import (
 )
 
 // folderNumber distinguishes a folder from its copies: it is the inode, which stays when the folder is renamed or
-// mounted anew, elsewhere or on other machines. A copy of the whole file system has the same. "" if it is not known.
+// mounted anew, elsewhere or on other machines. A copy of the whole file system has the same inode. "" if it is not
+// known.
 func folderNumber(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

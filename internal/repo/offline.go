@@ -23,18 +23,18 @@ var ErrNotKnown = errors.New("it cannot be used offline")
 // knowledge is what this machine knows of a shared repository without asking it.
 type knowledge struct {
 	Location string    `json:"location"`
-	Here     string    `json:"here"` // the name of this machine's folders of it
+	Here     string    `json:"here"` // the name of this machine's folders for the repository
 	At       time.Time `json:"at"`   // when a start last reached it
 }
 
-// offlineBase is what stands for the stores of a repository that is not asked.
+// offlineBase stands in for the stores of a repository that is not asked.
 type offlineBase struct {
 	records *known.Offline
 	objects *objectstore.Dir // copies, some of which may have gone
 	at      time.Time
 }
 
-// Offline returns when this machine last saw the repository, if that is not asked.
+// Offline returns when this machine last reached the repository, if the repository is not asked.
 func (r *Repo) Offline() (since time.Time, offline bool) {
 	if r.offline == nil {
 		return time.Time{}, false
@@ -42,8 +42,8 @@ func (r *Repo) Offline() (since time.Time, offline bool) {
 	return r.offline.at, true
 }
 
-// knowledgeFile is where this machine keeps what it knows of a location. The parameters that say how to reach it count,
-// since two servers may have tables of one name.
+// knowledgeFile is where this machine keeps what it knows of a location. Parameters that say how to reach it are part
+// of the name, since two servers may have tables of one name.
 func (r *Repo) knowledgeFile(l *sharedLocation) (string, error) {
 	dir := r.opts.Getenv(CacheDirVariable)
 	if dir == "" {
@@ -57,7 +57,7 @@ func (r *Repo) knowledgeFile(l *sharedLocation) (string, error) {
 	return filepath.Abs(filepath.Join(dir, "known-"+name+".json"))
 }
 
-// openKnown opens what is remembered of a repository's records in this machine's folder of it.
+// openKnown opens the remembered records of a repository, in this machine's folder for it.
 func (r *Repo) openKnown(copies *localStore) (*known.Memory, error) {
 	path := filepath.Join(copies.path, "known")
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -83,8 +83,8 @@ type summedBelow struct{ *summedShared }
 
 var _ Records = (*rememberedShared)(nil)
 
-// remember makes this machine remember what it reads of a shared repository, for starts that are offline. It returns
-// nil if there is no place for it.
+// remember makes this machine remember the records that it reads from a shared repository, for offline starts. It
+// returns nil if there is no place for it.
 func (r *Repo) remember(
 	summed *summedShared, l *sharedLocation, here string, copies *localStore,
 ) (*rememberedShared, error) {
@@ -106,7 +106,7 @@ func (r *Repo) remember(
 	return &rememberedShared{known.Remember(summed, m), summedBelow{summed}}, nil
 }
 
-// openOffline opens what this machine knows of a shared repository. It asks nothing of any other.
+// openOffline opens what this machine knows of a shared repository, without a request to another machine.
 func (r *Repo) openOffline(l *sharedLocation) (*stores, error) {
 	path, err := r.knowledgeFile(l)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"e3/refstore/overlay"
 )
 
-// An OverlayMode says whether a repository is opened with what this machine has made of its own, for want of the right
-// to write there (doc/design.md, §15, "Overlays").
+// An OverlayMode says whether a repository is opened with this machine's overlay: the records that it has made
+// without the right to write in the repository (doc/design.md, §15, "Overlays").
 type OverlayMode int
 
 // The modes.
@@ -34,7 +34,7 @@ const (
 	KeepOverlay                // with the overlay, which is made if need be: everything written stays in it
 )
 
-// overlayInUse is the file in an overlay's folder that says that commands which read take it into account.
+// overlayInUse is a file in an overlay's folder: while it exists, commands that read see the overlay.
 const overlayInUse = "in-use"
 
 // Overlay is the folder in which this machine keeps what is written here; "" if it is written to the repository.
@@ -45,8 +45,8 @@ func (r *Repo) Overlay() string {
 	return ""
 }
 
-// Writable begins this process's session, and returns a refstore.ErrReadOnly if this process may not write. It asks
-// for nothing that a start would not ask for.
+// Writable begins this process's session, and returns a refstore.ErrReadOnly if this process may not write. It makes
+// only requests that a start makes too.
 func (r *Repo) Writable(ctx context.Context) error {
 	var beside sync.WaitGroup
 	if r.stores.far { // the settings are needed next; meanwhile the session begins
@@ -57,7 +57,7 @@ func (r *Repo) Writable(ctx context.Context) error {
 	if errors.Is(err, refstore.ErrReadOnly) {
 		return err
 	}
-	return nil // any other failure is told by the first write
+	return nil // the first write reports any other failure
 }
 
 // DropOverlay ends the use of this machine's overlay by commands that read, and reports whether there was one in use.
@@ -168,7 +168,7 @@ type overlaidRecords struct {
 	local *summedFolder
 }
 
-// machine is the store of what was written here, whose files and processes are all of this machine.
+// machine is the store of what was written here. All its files and processes belong to this machine.
 type machine interface {
 	// Sync makes what was written here durable.
 	Sync(ctx context.Context) error
@@ -237,7 +237,7 @@ func (s *summedFolder) executions(ctx context.Context) iter.Seq2[refstore.Key, e
 	}
 }
 
-// OverlayExecutions yields the keys of the executions that are on this machine; of those that were sent since, too.
+// OverlayExecutions yields the keys of the executions that are on this machine, also of those that were sent since.
 func (r *Repo) OverlayExecutions(ctx context.Context) iter.Seq2[refstore.Key, error] {
 	if o, ok := r.Records.(interface{ own() *summedFolder }); ok {
 		return o.own().executions(ctx)
@@ -245,7 +245,7 @@ func (r *Repo) OverlayExecutions(ctx context.Context) iter.Seq2[refstore.Key, er
 	return func(func(refstore.Key, error) bool) {}
 }
 
-// Own is what this machine keeps of its own over a repository to which it may not write.
+// Own describes this machine's overlay over a repository to which it may not write.
 type Own struct {
 	Folder     string      `json:"folder"`
 	Executions int         `json:"executions"`

@@ -22,18 +22,18 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// ownerBlob names the repository of the objects beside it. Two repositories must never share a place: the collection
-// of one would remove objects that the other names.
+// ownerBlob names the repository of the objects beside it. Two repositories must never share a place: a collection of
+// the first would remove objects that the second names.
 const ownerBlob = "repository.json"
 
-// owner is the content of ownerBlob. A copied repository has the same description as the original; only what is not
-// copied tells them apart: the table, or the folder. Empty fields are not compared.
+// owner is the content of ownerBlob. A copied repository has the same description as the original. Only the table or
+// the folder, which cannot be copied, tells them apart. Empty fields are not compared.
 type owner struct {
 	E3     string `json:"e3"`
 	ID     string `json:"id"`
 	Of     string `json:"of"`               // the repository's location; for a folder, where it was made or moved, for people
 	Table  string `json:"table,omitempty"`  // identifies the table of a shared repository
-	Folder string `json:"folder,omitempty"` // identifies the folder of one in a folder
+	Folder string `json:"folder,omitempty"` // identifies the folder of a repository in a folder
 }
 
 // ownerOfFolder is the owner for a repository in a folder.
@@ -47,8 +47,8 @@ func (o owner) encode() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// tableName identifies a table, through whichever endpoint: by its ARN; or, as private servers may use one for all,
-// by its random id; or else by the server.
+// tableName identifies a table, through whichever endpoint: by its ARN or, as private servers may give all tables the
+// same ARN, by its random id, or else by the server.
 func tableName(endpoint string, is dynamo.Identity, region string) string {
 	if a, err := arn.Parse(is.ARN); err == nil && strings.Trim(a.AccountID, "0") != "" {
 		return is.ARN
@@ -61,8 +61,8 @@ func tableName(endpoint string, is dynamo.Identity, region string) string {
 	return cmp.Or(is.ID, endpoint, is.ARN, region)
 }
 
-// claimPlace makes a place for objects that of one repository, and returns its id. A place claimed by an interrupted
-// init of the same shared repository keeps its id.
+// claimPlace claims a place for the objects of one repository, and returns the repository's id. A place claimed by an
+// interrupted init of the same shared repository keeps its id.
 func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -109,7 +109,7 @@ func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
 	return o, nil
 }
 
-// place is the place of a repository's objects, if not in its folder. The methods of a nil place allow everything.
+// place is the place of a repository's objects outside its folder. The methods of a nil place allow everything.
 type place struct {
 	bucket  *s3.Bucket
 	at      string // its location
@@ -134,9 +134,9 @@ var errNotOurs = errors.New("its objects may be another's")
 // errNothingElsewhere says that there is no place.
 var errNothingElsewhere = errors.New("the objects are in the repository's folder, and so its own")
 
-// OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's
-// alone. A restored table, or a copied folder, has the same description as the original, and its collection would
-// remove objects that only the original names.
+// OwnsObjects returns why no objects may be removed here, nil if they may: objects in S3 must belong to this
+// repository alone. A restored table, or a copied folder, has the same description as the original, and its
+// collection would remove objects that only the original names.
 func (r *Repo) OwnsObjects(ctx context.Context) error {
 	if r.place == nil {
 		return nil
@@ -144,10 +144,11 @@ func (r *Repo) OwnsObjects(ctx context.Context) error {
 	return refusal("removed", r.place.ask(ctx))
 }
 
-// TakeObjects makes the objects in S3 those of this repository, and returns their place and the location of the
+// TakeObjects makes this repository the owner of the objects in S3. It returns their place, and the location of the
 // former owner, "" if none is known. It is for a repository that has moved, or was restored in place of a lost one:
-// two repositories that take them in turn lose them to each other. anyName leaves out what distinguishes the
-// repository from its copies: for a table with several names, and a folder whose number changes with each mount.
+// two repositories that take objects in turn lose them to each other. anyName leaves out the table or folder that
+// distinguishes the repository from its copies: for a table with several names, and for a folder whose number changes
+// with each mount.
 func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from string, err error) {
 	p := r.place
 	if p == nil {
@@ -199,12 +200,12 @@ func (o *owner) name() string {
 	return fmt.Sprintf("%q in the table %q", o.Of, o.Table)
 }
 
-// writes returns why nothing may be written here. The owner of the objects would remove those that only this
-// repository names, unnoticed, since recorded objects are presumed to exist.
+// writes returns why nothing may be written here. Another owner of the objects would remove objects that only this
+// repository names, and nothing would notice, since recorded objects are presumed to exist.
 func (p *place) writes(ctx context.Context) error { return refusal("written", p.ours(ctx)) }
 
-// storable returns why no output of a command could be kept: the objects may be another repository's. A failure to ask
-// is left to the first write.
+// storable returns why no output of a command could be kept: the objects may be another repository's. If S3 cannot be
+// asked, the first write will report that.
 func storable(ctx context.Context, r *Repo) error {
 	if r.stores.overlaid {
 		return nil
@@ -218,7 +219,7 @@ func storable(ctx context.Context, r *Repo) error {
 // removes returns why nothing may be removed here.
 func (p *place) removes(ctx context.Context) error { return refusal("removed", p.ours(ctx)) }
 
-// replaces is removes where a refusal is harmless: replaced objects stay.
+// replaces is removes for a caller to whom a refusal is harmless: replaced objects stay.
 func (p *place) replaces(ctx context.Context) error {
 	err := p.ours(ctx)
 	if errors.Is(err, errNotOurs) {

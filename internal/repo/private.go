@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// PrivateDir is a folder that only this user can enter, for what a program keeps on this machine: below E3_STATE_DIR, or e3 in the
-// user's state folder. It is made if it is missing.
+// PrivateDir is a folder that only this user can enter, for files that a program keeps on this machine. It lies below
+// E3_STATE_DIR, or e3 in the user's state folder, and is made if it is missing.
 func PrivateDir(getenv func(string) string, name string) (string, error) {
 	dir := getenv(StateDirVariable)
 	if dir == "" {

@@ -50,32 +50,32 @@ type Options struct {
 	From string
 	// Warn is called for faults that stop nothing; nil: ignored.
 	Warn func(error)
-	// Settle is for how long requests of a lost process may still arrive; 0: 16 minutes, as S3 accepts no signature
-	// of more than 15. A location may set it too. It is for private servers that are known to be faster.
+	// Settle is how long requests of a lost process may still arrive; 0: 16 minutes, since S3 accepts no signature
+	// older than 15. A location may set it too. A shorter time is for private servers that are known to be faster.
 	Settle time.Duration
 	// Lease is how long a process with a lease, such as a worker, counts as alive without renewal; 0: as the location
 	// says, or 15 s.
 	Lease time.Duration
-	// Outlast is for how long stores that do not answer are waited for, and a lease may be suspended: for a process that
-	// runs commands. 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
+	// Outlast is how long a process that runs commands waits for stores that do not answer, with its lease suspended.
+	// 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
 	Outlast time.Duration
-	// Retake lets a session that another process has found dead go on, if that one has taken nothing over: for a process
-	// whose session is named by its own locks and claims alone. A worker's is named by its jobs.
+	// Retake lets a session that another process has found dead go on, if that process has taken nothing over. It is
+	// for a process whose session only its own locks and claims name: jobs name a worker's session.
 	Retake bool
-	// Overlay says whether what this machine has made of its own is seen, and where writes go.
+	// Overlay says whether this machine's overlay is seen, and where writes go.
 	Overlay OverlayMode
-	// Remember has this machine remember what is read of a shared repository, for Offline.
+	// Remember makes this machine remember the records that are read from a shared repository, for Offline.
 	Remember bool
-	// Offline takes what this machine knows in place of a shared repository, which is not asked. Overlay is not
+	// Offline uses what this machine knows in place of a shared repository, which is not asked. Overlay must not be
 	// WithoutOverlay then.
 	Offline bool
-	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
+	// Waiting is called with the time after which the holder of a workspace is known to be alive or dead; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
-	// TakeOver has a worker take over a job whose worker was lost here, and returns when it has another state; nil: no
-	// process can be begun.
+	// TakeOver makes a worker take over a job whose worker was lost on this machine, and returns once the job's state
+	// has changed; nil: no worker can be started.
 	TakeOver func(context.Context, *Repo, *queue.Job)
-	// Fetching follows the fetching of images; nil: nothing is told.
+	// Fetching receives the progress of fetching images; nil: nobody does.
 	Fetching images.Watch
 }
 
@@ -108,7 +108,7 @@ type Objects interface {
 
 // A Repo is an open repository.
 type Repo struct {
-	Root       string // its folder, or the location of a shared one without the parameters that only say how to reach it
+	Root       string // its folder, or a shared location without the parameters that only say how to reach it
 	Location   string // as given to Open
 	Records    Records
 	Objects    Objects
@@ -117,7 +117,7 @@ type Repo struct {
 
 	opts    Options
 	user    func() string
-	waiting filelock.Waiter // for locks of files: it says for which process, and ends with this one
+	waiting filelock.Waiter // waits for locks of files and says which process holds them; ends with this process
 	signing signing
 	traffic traffic
 	stores  *stores
@@ -127,7 +127,7 @@ type Repo struct {
 	runner  atomic.Pointer[runner.Supervisor]
 	makes   atomic.Pointer[executions.Executor] // of this process; nil if it makes no executions
 	left    atomic.Bool                         // commands of this process may run on in its folder
-	overlay string                              // the folder of this machine's overlay, if it has one; "" if there can be none
+	overlay string                              // folder of this machine's overlay, perhaps missing; "" if there can be none
 	offline *offlineBase                        // nil: the repository is asked
 	closers []func() error                      // in the order of opening
 }
@@ -140,12 +140,12 @@ type stores struct {
 	local   workspace.Local // data that never leaves this machine
 	derived workspace.Local // derived data, for all users of the repository
 	here    here            // this process's files on this machine
-	files   *reffs.Store    // the records, or those of the overlay, in a folder; else nil
-	leases  *lease.Leases   // by which processes hold jobs and, if far is set, everything
-	folder  string          // of a repository in one, without symbolic links
+	files   *reffs.Store    // the folder store of the records, or of the overlay's; else nil
+	leases  *lease.Leases   // leases by which processes hold jobs and, if far is set, everything
+	folder  string          // the folder of a repository in a folder, without symbolic links
 	modes   modes.Modes     // of this process's files on this machine
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
-	plain   *members        // set if nothing else is held by leases, and records.Sweep does not know them; else nil
+	plain   *members        // set if only jobs are held by leases, which records.Sweep does not know; else nil
 	far     bool            // other users may be on other machines
 
 	overlaid bool          // what is written stays on this machine
@@ -192,7 +192,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 		return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 	}
-	if s.overlaid { // jobs of the repository are not this machine's
+	if s.overlaid { // jobs of the repository are not for this machine
 		withdraw = nil
 	}
 	s.programs = programs(&opts)
@@ -206,7 +206,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	return r, nil
 }
 
-// farObjects are those of which each put is a request.
+// farObjects are objects of which each put is a request.
 type farObjects struct{ *cached.Store }
 
 // Gather implements workspace.Gatherer.
@@ -263,8 +263,8 @@ func (r *Repo) warn(err error) {
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
 func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
-// keeping returns a folder of this user beside the folders of processes, for what commands of a later process can use
-// again: checkouts, and unpacked images. It is an error if another user can reach it, or it cannot be made.
+// keeping returns a folder of this user beside the folders of processes, for checkouts and unpacked images that later
+// processes can use again. It is an error if another user can reach the folder, or if it cannot be made.
 func keeping(r *Repo, what string) (string, error) {
 	dir, err := r.Scratch()
 	if err != nil {
@@ -318,7 +318,7 @@ func (r *Repo) closeStores() error {
 	return err
 }
 
-// closeLeftWithin is how long Close tries to record executions that this process could not.
+// closeLeftWithin is how long Close tries to record executions that this process could not record before.
 const closeLeftWithin = 2 * time.Second
 
 // Close ends everything that still runs and releases what this process holds.
@@ -335,8 +335,8 @@ func (r *Repo) Close() error {
 	if sup := r.runner.Load(); r.left.Load() || sup != nil && sup.Left() {
 		r.keepSession()
 	} else if x := r.makes.Load(); x != nil && x.Unfinished() {
-		// A store that does not answer must not block the end of the process: the next start can close them, or says
-		// why not.
+		// A store that does not answer must not block the end of the process: the next start can close the
+		// executions, or says why not.
 		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)
 		defer stop()
 		dir, err := r.Scratch()
@@ -364,15 +364,15 @@ type ExecutorOptions struct {
 	Full  bool          // every execution is durable when it is reported
 	// Remote makes executions elsewhere; nil: commands run on this machine.
 	Remote executions.Remote
-	// Waiting is that of [executions.Options].
+	// Waiting is as in [executions.Options].
 	Waiting func(context.Context, *executions.Request, executions.Wait)
-	// Trace is that of [executions.Options].
+	// Trace is as in [executions.Options].
 	Trace func(context.Context, *executions.Request) (*trace.Look, error)
-	// Unlimited is that of [executions.Options].
+	// Unlimited is as in [executions.Options].
 	Unlimited func(error)
 }
 
-// Executor returns the executor of this process, which has no other and no [Repo.Worker].
+// Executor returns the only executor of this process, which must not also have a [Repo.Worker].
 func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	sup, err := runner.New(runner.Options{Grace: o.Grace})
 	if err != nil {
@@ -388,14 +388,14 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 		opts.Sync = r.Records.Sync
 	}
 	if o.Remote != nil {
-		syncAll(r) // also what a worker of this machine has written, whatever its version
+		syncAll(r) // covers what a worker of this machine has written, whatever its version
 	}
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
 	return x, nil
 }
 
-// syncAll makes each sync one of the whole file system.
+// syncAll makes each sync a sync of the whole file system.
 func syncAll(r *Repo) {
 	if r.stores.files != nil {
 		reffs.SyncAll(r.stores.files)

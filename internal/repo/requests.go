@@ -42,7 +42,7 @@ func (t *traffic) count(stack *middleware.Stack) error {
 		}), "Retry", middleware.After)
 }
 
-// of returns the counter of an operation, nil for one that is free.
+// of returns the counter of an operation; nil if the operation is free.
 func (t *traffic) of(service, operation string) *atomic.Int64 {
 	switch operation {
 	case "GetItem", "BatchGetItem", "Query", "Scan":
@@ -58,7 +58,8 @@ func (t *traffic) of(service, operation string) *atomic.Int64 {
 	return nil
 }
 
-// Traffic returns what this process has sent to DynamoDB and S3 so far; nil where the repository is on this machine.
+// Traffic returns the counts of requests that this process has sent to DynamoDB and S3 so far; nil if the repository
+// is on this machine.
 func (r *Repo) Traffic() *events.Traffic {
 	t := &events.Traffic{Reads: r.traffic.reads.Load(), Writes: r.traffic.writes.Load(), Gets: r.traffic.gets.Load(), Puts: r.traffic.puts.Load()}
 	if *t == (events.Traffic{}) {

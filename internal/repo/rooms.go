@@ -9,17 +9,17 @@ import (
 	"e3/workspace"
 )
 
-// presets are the settings as a process goes by them: those of its first question.
+// presets are the settings by which a process goes: as they were when it first asked.
 type presets struct {
-	room string // for this process, of tasks that name none; set before the first question
+	room string // this process's room for tasks that name none; set before the first question
 
 	mu   sync.Mutex
 	read bool
 	all  *settings.Settings
-	err  error // they are damaged
+	err  error // if the settings are damaged
 }
 
-// Settings returns the repository's settings as they were at this process's first question. Damaged ones are a
+// Settings returns the repository's settings as they were at this process's first question. Damaged settings are a
 // *[settings.DamagedError].
 func (r *Repo) Settings(ctx context.Context) (*settings.Settings, error) {
 	p := &r.stores.presets
@@ -36,8 +36,8 @@ func (r *Repo) Settings(ctx context.Context) (*settings.Settings, error) {
 	return s, err
 }
 
-// SayRoom gives this process a room for tasks that name none: open, closed, or "" for that of the setting. It must come
-// before anything that builds a package.
+// SayRoom gives this process a room for tasks that name none: open, closed, or "" for the repository's setting. It
+// must come before anything that builds a package.
 func (r *Repo) SayRoom(room string) { r.stores.presets.room = room }
 
 // rooms are the rooms of tasks that name none.

@@ -18,22 +18,23 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// scratch is where the processes of this user and machine keep what their commands work with: sandboxes, checkouts,
+// scratch is where the processes of this user and machine keep the working data of commands: sandboxes, checkouts,
 // notes, sockets of supervisors, folders of failed commands. It is a folder with sessions of its own, which only this
-// user can enter, outside of the repository and the project: a member of the repository's group cannot put another
-// folder in the place of one in which a command runs, and a program that looks for its project upwards does not find
-// this one. Copies and overlays are such folders anyway.
+// user can enter, outside of the repository and the project. So a member of the repository's group cannot replace a
+// folder in which a command runs, and a program that looks upwards for its project does not find this project. The
+// folders of copies and overlays have these properties anyway.
 //
-// It holds for a repository in a folder. The first of these counts that is this user's alone and on the file system of
-// the repository, so that outputs can be moved into it: the cache, the system's temporary folder, tmp in the repository.
-// If there is none, outputs are copied from the cache. Nothing in the repository says where it is.
+// scratch is for a repository in a folder. Candidates are the cache, the system's temporary folder, and tmp in the
+// repository, in this order. The first that is this user's alone and on the file system of the repository is used, so
+// that outputs can be moved into the repository. If there is none, outputs are copied from the cache. Nothing in the
+// repository says where it is.
 type scratch struct {
 	repository string // its folder, without symbolic links
 	bases      func() []string
 	options    reffs.Options
-	records    *reffs.Store // its session protects what commands of this process store
+	records    *reffs.Store // its session protects the objects that commands of this process store
 	warn       func(error)
-	tidy       func() // removes what belongs to repositories that are gone
+	tidy       func() // removes scratch folders of repositories that are gone
 
 	choose func() (scratchPlace, error)
 	mu     sync.Mutex
@@ -47,7 +48,7 @@ type scratchPlace struct {
 	distant bool // outputs must be copied
 }
 
-// here is what a process has on this machine: a store whose session holds the sandboxes.
+// here is a process's place on this machine: a store whose session holds the sandboxes.
 type here interface {
 	SessionDir() (string, error)
 	SessionLock() (*os.File, error)
@@ -66,7 +67,7 @@ func machineFolder(root string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// cacheDir is the folder for what this machine can do without.
+// cacheDir is the folder for data that this machine can lose.
 func (r *Repo) cacheDir() (string, error) {
 	dir := r.opts.Getenv(CacheDirVariable)
 	if dir == "" {
@@ -98,7 +99,7 @@ func newScratch(r *Repo, root string, records *reffs.Store) *scratch {
 	return s
 }
 
-// places are the folders that may hold what processes of this user have left, the best first.
+// places are the folders that processes of this user may have used, the best first.
 func (s *scratch) places() []scratchPlace {
 	var places []scratchPlace
 	for _, base := range s.bases() {
@@ -127,7 +128,7 @@ func (s *scratch) chosen() (scratchPlace, error) {
 	return *distant, nil
 }
 
-// existing is the nearest folder to path that is there.
+// existing is path, or the nearest folder above it that exists.
 func existing(path string) string {
 	for {
 		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
@@ -222,7 +223,7 @@ func (s *scratch) KeepSession() {
 	}
 }
 
-// Temp is the folder that holds those of processes. It may not exist.
+// Temp is the folder that holds the folders of processes. It may not exist.
 func (s *scratch) Temp() string {
 	p, err := s.choose()
 	if err != nil {
@@ -237,7 +238,7 @@ func (s *scratch) Sweep(ctx context.Context) (int, error) {
 	var errs []error
 	for _, p := range s.places() {
 		if _, err := os.Lstat(filepath.Join(p.dir, scratchOf)); err != nil || modes.Alone(p.dir) != nil {
-			continue // no process has run here, or what is there may be another user's
+			continue // no process has run here, or the folder may be another user's
 		}
 		n, err := s.sweepAt(ctx, p.dir)
 		swept, errs = swept+n, append(errs, err)
@@ -270,8 +271,8 @@ func (s *scratch) Close() error {
 	return s.own.Close()
 }
 
-// unusedScratch is how long the scratch folder of a repository stays that cannot be found together with the folder
-// around it: its disk may not be mounted.
+// unusedScratch is how long a scratch folder stays if neither its repository nor the folder around that can be found:
+// the disk may not be mounted.
 const unusedScratch = 7 * 24 * time.Hour
 
 // tidied is a file in a base whose time is that of the latest tidying.
@@ -305,7 +306,7 @@ func (r *Repo) SweepGone(ctx context.Context, dry bool) (n int, bytes int64, err
 func (r *Repo) sweepGone(ctx context.Context, base string, dry bool) (n int, bytes int64, err error) {
 	names, err := os.ReadDir(base)
 	if err != nil || modes.Alone(base) != nil {
-		return 0, 0, nil // nothing is there, or it is not this user's
+		return 0, 0, nil // there is no such folder, or it is not this user's
 	}
 	var errs []error
 	for _, e := range names {
@@ -353,7 +354,7 @@ func removeScratch(ctx context.Context, dir string, dry bool) (size int64, remov
 		return size, dry && err == nil && len(live) == 0, err
 	}
 	if err = beneath.Discard(dir); err == nil {
-		_ = os.Remove(filepath.Dir(dir)) // unless there is more in it
+		_ = os.Remove(filepath.Dir(dir)) // fails if there is more in it
 	}
 	return size, err == nil, err
 }
@@ -362,7 +363,7 @@ func removeScratch(ctx context.Context, dir string, dry bool) (size int64, remov
 func sizeBelow(dir string) (size int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // a command may have closed a folder
+			return fs.SkipDir // a command may have made a folder inaccessible
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			size += info.Size()

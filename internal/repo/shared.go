@@ -38,19 +38,19 @@ import (
 // Variables for this machine's folders.
 const (
 	CacheDirVariable  = "E3_CACHE_DIR"  // scratch, copies of objects; default: e3 in the user's cache folder
-	CacheSizeVariable = "E3_CACHE_SIZE" // bound on them, as 20GiB, for each repository
+	CacheSizeVariable = "E3_CACHE_SIZE" // bound on the copies for each repository, such as 20GiB
 	StateDirVariable  = "E3_STATE_DIR"  // which package file a workspace follows; default: e3 in the user's state folder
 )
 
 // defaultCache bounds the copies of objects on this machine, in bytes.
 const defaultCache = 20 << 30
 
-// settle is for how long a sent request may still take effect: S3 refuses signatures that are older than 15 minutes,
-// and DynamoDB does sooner. A signature may be dated ahead, by half a minute if an answer that took a minute told the
-// time, and by what a lease's clock may miss unnoticed (see lease.Leases.Sending).
+// settle is how long a sent request may still take effect: S3 refuses signatures that are older than 15 minutes, and
+// DynamoDB refuses them sooner. A signature may be dated ahead: by half a minute if the time was learned from an
+// answer that took a minute, and by the time that a lease's clock may miss unnoticed (see lease.Leases.Sending).
 const settle = 16 * time.Minute
 
-// settling is how long after a process's last renewal its requests are certain not to arrive.
+// settling is how long after a process's last renewal its requests may still arrive.
 func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
 
 // openShared opens a repository in DynamoDB and S3.
@@ -130,12 +130,12 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}
 	remembered, err := r.remember(summed, l, here, copies)
 	if remembered != nil {
-		s.records, s.derived = remembered, remembered // nothing of queues is remembered
+		s.records, s.derived = remembered, remembered // records of queues are not remembered
 	}
 	return s, err
 }
 
-// awsConfig is the result of the SDK's usual chain for credentials and region, unless the location sets them.
+// awsConfig takes credentials and region from the SDK's usual chain, unless the location sets them.
 func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error) {
 	opts := []func(*config.LoadOptions) error{
 		config.WithLogger(logging.Nop{}), // errors say everything
@@ -164,7 +164,8 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 	case cfg.Region == "":
 		return cfg, errors.New("no AWS region: set AWS_REGION, or add region=… to the location")
 	}
-	// Now, since a request that cannot be signed would be retried again and again. The credentials are kept.
+	// Retrieve credentials now: a request that cannot be signed would be retried again and again. The credentials are
+	// kept.
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		return cfg, fmt.Errorf("no AWS credentials: %w; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in", err)
 	}
@@ -174,8 +175,8 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 // sending says whether a request may be sent, see lease.Leases.Sending.
 type sending func(ctx context.Context, signed time.Time) error
 
-// bucket is the place of a repository's objects. If deletions need permission, *deletions gives it, set before the
-// first of them.
+// bucket is the place of a repository's objects. If deletions need permission, *deletions gives it; it is set before
+// the first deletion.
 func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending) (*s3.Bucket, error) {
 	cfg, err := awsConfig(ctx, l.Region, l.Endpoint)
 	if err != nil {
@@ -196,7 +197,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	return s3.Open(o), nil
 }
 
-// s3Pause is how long the tries of a request to S3 lie apart on average, once it has failed for a while.
+// s3Pause is the average pause between tries of a request to S3 that has failed for a while.
 const s3Pause = 5 * time.Second
 
 // cached puts a cache on this machine before objects in S3.
@@ -210,7 +211,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 	}
 	store, err := cached.Open(cached.Options{
 		Local: local, Remote: bucket, Guard: g, MaxBytes: size, Warn: r.opts.Warn,
-		Grace: min(cached.DefaultGrace, r.settling(settle)), // if requests settle sooner, clocks differ by less
+		Grace: min(cached.DefaultGrace, r.settling(settle)), // if requests settle sooner, clocks also differ by less
 	})
 	if err != nil {
 		return nil, err
@@ -219,7 +220,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 	return store, nil
 }
 
-// leases are those of this process in a store of records.
+// leases are this process's leases in a store of records.
 func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle time.Duration) *lease.Leases {
 	o := lease.Options{
 		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Owner: lease.Owner{Process: self(), Words: inWords()},
@@ -234,8 +235,8 @@ func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle tim
 	return l
 }
 
-// here names this machine's folders of a repository. The id alone is not enough: it comes from the repository, and
-// one that copies another's id must not get at that one's links.
+// here names this machine's folders of a repository. The id alone is not enough: it comes from the repository, and a
+// repository that copies another's id must not get at the links of the other.
 func (l *sharedLocation) here(id, region string) string {
 	server := cmp.Or(l.endpoint, region)
 	return objectstore.Sum([]byte("e3 here\x00" + server + "\x00" + l.table + "\x00" + l.repository + "\x00" + id)).String()[:32]
@@ -311,12 +312,12 @@ func (s *sharedRecords) PutSync(ctx context.Context, r refstore.Record) (refstor
 // Sync does nothing: answered writes to DynamoDB and S3 are durable.
 func (s *sharedRecords) Sync(context.Context) error { return nil }
 
-// late is how much older than any live session unnamed data must be to be removed: not every writer of a record has a
-// session.
+// late is by how much unnamed data must be older than any live session to be removed: not every writer of a record
+// has a session.
 const late = 15 * time.Minute
 
-// longUpload is how long the parts of an unfinished upload stay at least, as it may still be under way; only that
-// upload needs them.
+// longUpload is the minimum age of an unfinished upload whose parts are removed: a younger one may still be under
+// way.
 const longUpload = 24 * time.Hour
 
 // RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
@@ -328,7 +329,8 @@ func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (
 	)
 }
 
-// removeEach calls functions that return how many things they removed. A failure does not keep the others from it.
+// removeEach calls functions that return how many things they removed. If one fails, the others are called all the
+// same.
 func removeEach(removals ...func() (int, error)) (n int, err error) {
 	for _, remove := range removals {
 		m, failed := remove()
@@ -341,7 +343,7 @@ func removeEach(removals ...func() (int, error)) (n int, err error) {
 }
 
 // removeUploads removes the parts of unfinished uploads. If that is forbidden it only warns: a rule of the bucket
-// does it as well.
+// removes them as well.
 func removeUploads(ctx context.Context, bucket *s3.Bucket, before time.Time, warn func(error)) (int, error) {
 	n, err := bucket.RemoveUploads(ctx, before.Add(-longUpload))
 	if refused := (*s3.Error)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
@@ -362,7 +364,7 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 }
 
 // guard lets writers and collectors of a bucket agree by leases. It first checks that the place is this repository's,
-// as another's sessions are not seen here.
+// because the sessions of another repository are not seen here.
 type guard struct {
 	*lease.Leases
 	place *place

@@ -54,10 +54,10 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, tr
 type Created struct {
 	Repository string       // its folder or location
 	Objects    string       // where its objects are; "" if in the folder
-	Table      string       // made for it; "" if it existed
-	Bucket     string       // likewise
+	Table      string       // the table that was made; "" if it existed
+	Bucket     string       // the bucket that was made; "" if it existed
 	Access     modes.Access // to a folder; "" where there is none
-	Group      string       // of a folder that is shared
+	Group      string       // of a shared folder
 	Advice     []string
 }
 
@@ -73,7 +73,7 @@ func (c *Created) Extras() string {
 	return strings.Join(made, ", ")
 }
 
-// failed adds to an init's error what it has made by then: another init finds it there.
+// failed adds to an init's error what the init has made by then: another init finds it.
 func (c *Created) failed(err error) error {
 	if made := c.Extras(); err != nil && made != "" {
 		return fmt.Errorf("%w; made by then, and left there: %s", err, made)
@@ -81,14 +81,14 @@ func (c *Created) failed(err error) error {
 	return err
 }
 
-// InitOptions are settings of a new repository that its location does not have.
+// InitOptions are settings of a new repository that are not part of its location.
 type InitOptions struct {
-	Objects string       // place of the objects of a repository in a folder, if not in it
+	Objects string       // place of the objects of a repository in a folder, if they are outside the folder
 	Access  modes.Access // to a folder; none: its user's
 }
 
-// Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in
-// DynamoDB and S3 with the tables and buckets needed.
+// Init makes an empty repository at a location: in a folder, in a folder with objects at an s3:// location, or in
+// DynamoDB and S3, where it makes the table and the bucket if they are missing.
 func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err error) {
 	objects := o.Objects
 	if err := CheckFolder(location); err != nil {
@@ -116,7 +116,7 @@ func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err 
 		if err != nil {
 			return nil, fmt.Errorf("create repository: %w", err)
 		}
-		if isRepository(root) { // before making anything that only the repository would name
+		if isRepository(root) { // before anything is made that only the repository would name
 			return nil, fmt.Errorf("%w in %s", ErrExists, root)
 		}
 		bucket, err := c.makeBucket(ctx, l)
@@ -167,7 +167,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	// First, as a wrong name or region should not make a bucket.
+	// This comes first, because a wrong name or region should not make a bucket.
 	f, err := readSharedFormat(ctx, cfg, l, nil, func(error) {})
 	switch {
 	case err == nil:
@@ -206,7 +206,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 		return nil, err
 	}
 	_, err = records.Put(ctx, refstore.Record{Key: formatKeys[0], Value: text})
-	if err == nil { // a crash leaves out the copy, which verify makes
+	if err == nil { // after a crash the copy may be missing, which verify makes
 		_, err = records.Put(ctx, refstore.Record{Key: formatKeys[1], Value: text})
 	}
 	if errors.Is(err, refstore.ErrConflict) {
@@ -234,7 +234,8 @@ func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string 
 	return advice
 }
 
-// makeBucket makes the bucket if need be. It fills in the region from elsewhere, which others need not set.
+// makeBucket makes the bucket if need be. It fills in a region that was found elsewhere, so that other users need not
+// set it.
 func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 	if l.Region == "" && l.Endpoint == "" {
 		cfg, err := awsConfig(ctx, "", "")
@@ -260,7 +261,7 @@ func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket
 // blobs keep data too large for DynamoDB in a bucket. Without a bucket they only serve to read the bucket's location.
 type blobs struct {
 	bucket *s3.Bucket
-	place  *place // asked before the first is put or deleted; nil while a repository is made
+	place  *place // asked before the first put or delete; nil while a repository is made
 }
 
 func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
@@ -278,8 +279,8 @@ func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.Read
 	return r, blobError(err)
 }
 
-// DeleteBlob deletes no blob that may be another repository's: a table restored under another name names the same
-// blobs as the original.
+// DeleteBlob refuses to delete a blob that may be another repository's: a table that was restored under another name
+// names the same blobs as the original.
 func (b blobs) DeleteBlob(ctx context.Context, name string) error {
 	if err := b.place.replaces(ctx); err != nil {
 		return err
@@ -297,7 +298,7 @@ func (b blobs) ListBlobs(ctx context.Context, prefix string) iter.Seq2[dynamo.Bl
 	}
 }
 
-// blobError turns the error of a missing blob into that of a missing record.
+// blobError turns the error of a missing blob into the error of a missing record.
 func blobError(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)

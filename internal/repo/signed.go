@@ -12,16 +12,16 @@ import (
 	"e3/internal/settings"
 )
 
-// signing says whose signature answers need in this repository, and with which key this process signs.
+// signing says whose signatures answers need in this repository, and with which key this process signs.
 type signing struct {
-	required bool // by the repository's description
+	required bool // the repository's description demands signatures
 	mu       sync.Mutex
 	demand   *executions.Demand // nil: not read yet
 	key      func() (*signature.Key, error)
 }
 
-// findKey returns the user's key, nil if there is none. A key that cannot be used is an error only where executions must be signed; elsewhere
-// a warning, and no key.
+// findKey returns the user's key, nil if there is none. A key that cannot be used is an error where executions must
+// be signed. Elsewhere it is a warning, and counts as no key.
 func (r *Repo) findKey() (*signature.Key, error) {
 	k, err := settings.FindKey(r.opts.Getenv)
 	switch {
@@ -38,15 +38,15 @@ func (r *Repo) findKey() (*signature.Key, error) {
 	return nil, nil
 }
 
-// Signer returns the key that signs what this process makes; nil: its user has none. Where executions must be signed, a key file that
-// E3_KEY names must exist.
+// Signer returns the key with which this process signs; nil: its user has none. Where executions must be signed, a
+// key file that E3_KEY names must exist.
 func (r *Repo) Signer() (*signature.Key, error) { return r.signing.key() }
 
 // SignedExecutions tells whether the repository counts only executions that a trusted key has signed.
 func (r *Repo) SignedExecutions() bool { return r.signing.required }
 
-// Demand returns which signatures an execution needs to be an answer here; nil: none. It reads the trusted keys once: a process goes by
-// those of its first question.
+// Demand returns which signatures an execution needs to be an answer here; nil: none. It reads the trusted keys once:
+// a process goes by the keys of its first question.
 func (r *Repo) Demand(ctx context.Context) (*executions.Demand, error) {
 	if !r.signing.required {
 		return nil, nil
@@ -71,9 +71,9 @@ func (r *Repo) Demand(ctx context.Context) (*executions.Demand, error) {
 	return r.signing.demand, nil
 }
 
-// RequireSignedExecutions makes the repository count only executions that a trusted key has signed, or all again. Proofs end. The
-// demand is part of the repository's description, which every process reads first, so it costs no request where it
-// is not made.
+// RequireSignedExecutions makes the repository count only executions that a trusted key has signed, or all executions
+// again. It ends all proofs. The demand is part of the repository's description, which every process reads first, so
+// a repository without the demand spends no request on it.
 func (r *Repo) RequireSignedExecutions(ctx context.Context, require bool) error {
 	texts := r.formats[len(r.formats)-1]
 	f, err := texts.load(ctx, r.warn)
@@ -101,7 +101,7 @@ func (r *Repo) RequireSignedExecutions(ctx context.Context, require bool) error 
 	return nil
 }
 
-// UpdateKeys changes the keys that the repository trusts. Where they decide which executions answer, proofs end.
+// UpdateKeys changes the keys that the repository trusts. If the keys decide which executions answer, proofs end.
 func (r *Repo) UpdateKeys(ctx context.Context, change func(*settings.Settings) error) (*settings.Settings, error) {
 	if r.signing.required {
 		end, err := executions.NewGeneration(r.Records, r.Records).Begin(ctx)

@@ -7,7 +7,7 @@ import (
 )
 
 // Records with sums, over each kind of store. Records are read and written through the sums; streams, locks and other
-// capabilities are the store's own, one level deeper.
+// capabilities are the embedded store's own.
 type (
 	summedFolder struct {
 		*checked.Records

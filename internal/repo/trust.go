@@ -14,7 +14,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// A repository found in a folder above is used without being named, from any folder below it; and it decides which
+// A command that names no repository uses the one in its folder or in a folder above. That repository decides which
 // commands run and which results count. So it must be this user's own, or trusted in this user's configuration
 // (doc/design.md, §4, Whose repository).
 
@@ -34,7 +34,8 @@ func (e *ForeignError) Error() string {
 // Unwrap makes errors.Is(err, ErrForeign) true.
 func (e *ForeignError) Unwrap() error { return ErrForeign }
 
-// FindAbove returns the repository in a folder or one above it, of this user or trusted: the folder .e3, or the folder itself.
+// FindAbove returns the repository in a folder or in a folder above it: the folder .e3, or the folder itself. It must
+// be this user's or trusted.
 func FindAbove(dir string) (string, error) {
 	for d := dir; ; d = filepath.Dir(d) {
 		for _, root := range []string{filepath.Join(d, DirName), d} {
@@ -65,8 +66,8 @@ func closedTo(root string) error {
 	return fmt.Errorf("open repository: %w", err)
 }
 
-// checkTrusted refuses a repository of another user that this one has not trusted. It checks the owners of the
-// folder, of a link that leads to it, and of the file that makes it a repository.
+// checkTrusted refuses a repository of another user unless this user trusts it. It checks the owners of the folder,
+// of a link that leads to it, and of the file that makes it a repository.
 func checkTrusted(root string) error {
 	path, _ := formatPath(root)
 	owner, err := foreignOwner(root, path)
@@ -99,7 +100,7 @@ func trustFile() (string, error) {
 	return filepath.Join(dir, "e3", "safe-repositories"), nil
 }
 
-// TrustedRepositories are those of others that this user trusts.
+// TrustedRepositories are the repositories of others that this user trusts.
 func TrustedRepositories() ([]string, error) {
 	path, err := trustFile()
 	if err != nil {

@@ -38,18 +38,19 @@ type WorkerOptions struct {
 	Grace time.Duration // between TERM and KILL; 0: the runner's default
 }
 
-// retain is for how long after its lease a worker's supervisor keeps how commands ended for the next worker of the host.
+// retain is how long after the end of its worker's lease a supervisor keeps the ends of commands for the next worker
+// of the host.
 const retain = 24 * time.Hour
 
-// Worker returns the worker of this process, which has no other and no Executor. Its supervisor, and with it the
-// process's folder, outlives it for as long as its lease.
+// Worker returns the only worker of this process, which must not also have an Executor. The supervisor, and with it
+// the process's folder, outlives the worker for the time of its lease.
 func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	lock, err := r.stores.here.SessionLock()
 	if err != nil {
 		return nil, err
 	}
 	kept := []*os.File{lock}
-	if files := r.stores.files; files != nil { // what its commands store is protected by the session there
+	if files := r.stores.files; files != nil { // the session there protects the objects that its commands store
 		beside, err := files.SessionLock()
 		if err != nil {
 			return nil, err
@@ -63,7 +64,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	leases := r.stores.leases
 	sup, err := runner.New(runner.Options{
 		Grace: o.Grace,
-		// This process itself relies on a renewal for as long.
+		// This process relies on a renewal for the same time.
 		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Retain: retain, Keep: kept},
 	})
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	}
 	r.runner.Store(sup)
 	r.onClose(func() error {
-		_ = os.Remove(dir) // unless another worker has a socket there
+		_ = os.Remove(dir) // fails if another worker has a socket there
 		return nil
 	})
 	// A command elsewhere may run this long after its worker's last renewal, if its lease is like this one's.
@@ -82,7 +83,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 		return nil, err
 	}
 	opts.Sync = r.Records.Sync // for runs on other hosts
-	syncAll(r)                 // a log is written by its command until the end, which a sync by files does not see
+	syncAll(r)                 // a command writes its log until the end, which a sync of single files does not cover
 	opts.Unlimited = func(err error) {
 		o.Report(worker.Event{Type: worker.Fault, Time: r.opts.Now(), Message: err.Error()})
 	}
@@ -115,7 +116,8 @@ func (l leaver) Leave() error {
 	return l.Supervisor.Leave()
 }
 
-// OnSuspension has tell called when the lease by which this process holds jobs is suspended, and when it goes on.
+// OnSuspension makes tell be called when the lease by which this process holds jobs is suspended, and when it
+// resumes.
 func (r *Repo) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
 	return r.stores.leases.OnSuspension(tell)
 }
@@ -128,14 +130,14 @@ func (r *Repo) supervisors(lock *os.File) (string, error) {
 	return filepath.Abs(filepath.Join(filepath.Dir(lock.Name()), "workers-"+hex.EncodeToString(sum[:8])))
 }
 
-// commandsOf names a folder of supervisors in jobs: the commands of a lost worker can be taken over by workers of this place,
-// and by no others. The folder's name tells host and user; it may lie in another cache folder.
+// commandsOf names a folder of supervisors in jobs: only workers with the same folder can take over the commands of a
+// lost worker. The folder's name tells host and user; it may lie in another cache folder.
 func commandsOf(supervisors string) string {
 	return filepath.Base(supervisors) + "-" + folderNumber(filepath.Dir(supervisors))
 }
 
-// TakesOver tells whether a worker of this process's host, user and folder has begun a job's execution: what its
-// supervisor has not, does not run.
+// TakesOver tells whether a worker of this process's host, user and folder has begun a job's execution. Then a
+// command that the supervisor does not have does not run.
 func (r *Repo) TakesOver(j *queue.Job) bool {
 	lock, err := r.stores.here.SessionLock()
 	if err != nil {
@@ -152,14 +154,14 @@ func (r *Repo) renewed(sent time.Duration) {
 	}
 }
 
-// BeginSession begins the session by which others see this process at work, so that a process without the right to
-// write learns that before it takes any. ErrReadOnly.
+// BeginSession begins the session by which others see this process at work. So a process without the right to write
+// gets ErrReadOnly before it takes a job.
 func (r *Repo) BeginSession(ctx context.Context) error {
 	_, err := r.stores.leases.Session(ctx)
 	if errors.Is(err, refstore.ErrReadOnly) {
 		return err
 	}
-	return nil // any other failure is that of the first claim
+	return nil // the first claim reports any other failure
 }
 
 // attempts is workspace.Stores.Attempts.

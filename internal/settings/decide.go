@@ -50,7 +50,7 @@ func (v Verdict) String() string {
 }
 
 // Decide decides whether an export may be imported; no other code makes this decision. sig is the export's signature,
-// nil if it has none. manifest is the digest of the list that was made while the export was read. require asks for a
+// nil if it has none. manifest is the digest of the list that the reader of the export has made. require asks for a
 // trusted signature even if the repository does not. An invalid signature is always refused. The verdict is filled in
 // even for a refused export. Errors: ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
 func (s *Settings) Decide(sig *signature.Signature, manifest [32]byte, require bool) (Verdict, error) {

@@ -147,7 +147,7 @@ func decodeKey(raw []byte) (TrustedKey, error) {
 	return k, nil
 }
 
-// into reads the value of a member; null, which encoding/json ignores, has no fitting type.
+// into reads the value of a member; null is an error, although encoding/json ignores it.
 func into(m member, v any) error {
 	if bytes.Equal(m.value, []byte("null")) {
 		return fmt.Errorf("%s: null says nothing", m.name)

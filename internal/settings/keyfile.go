@@ -12,7 +12,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// KeyVariable is the environment variable with the path of the key file, if that is not the usual one.
+// KeyVariable is the environment variable with the path of a key file that is not in the usual place.
 const KeyVariable = "E3_KEY"
 
 // ErrNoKey reports that the user has no key.
@@ -30,8 +30,8 @@ func KeyPath(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "e3", "key"), nil
 }
 
-// FindKey returns the user's key. ErrNoKey if there is none. A file that E3_KEY names must exist, though, so that a
-// mistake in it does not lead to unsigned exports.
+// FindKey returns the user's key; ErrNoKey if there is none. A file that E3_KEY names must exist, though, so that a
+// mistake in the variable does not lead to unsigned exports.
 func FindKey(getenv func(string) string) (*signature.Key, error) {
 	path, err := KeyPath(getenv)
 	if err != nil {
@@ -44,8 +44,8 @@ func FindKey(getenv func(string) string) (*signature.Key, error) {
 	return k, err
 }
 
-// LoadKey reads a key file. It refuses one that other users can read, since they could sign with it. ErrNoKey if
-// there is none.
+// LoadKey reads a key file. It refuses a file that other users can read, since they could sign with the key. ErrNoKey
+// if there is none.
 func LoadKey(path string) (*signature.Key, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

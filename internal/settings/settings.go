@@ -20,14 +20,14 @@ import (
 // key is the key of the record.
 func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repository"} }
 
-// Settings of a repository. The zero value is that of a new one.
+// Settings of a repository. The zero value has the settings of a new repository.
 type Settings struct {
 	RequireSigned bool // only exports with a trusted signature are imported
 	TrustedKeys   []TrustedKey
 	// EventsRetention is the time for which events of ended runs are kept: a duration like "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
-	// Room is where tasks run that name no room, of package files that name none: open or closed. "" is open.
+	// Room is the room of tasks whose own declaration and package file name none: open or closed. "" is open.
 	Room string
 	// Runs says where the tasks of runs are executed, and Workspaces the same for single workspaces.
 	Runs       Runs
@@ -72,9 +72,9 @@ func (s *Settings) RunsOf(workspace string) Runs {
 	return Runs{Executor: cmp.Or(own.Executor, s.Runs.Executor, Local), Queue: cmp.Or(own.Queue, s.Runs.Queue)}
 }
 
-// Choose decides where the tasks of a workspace are executed: said, the choice of the command line, wins over the
-// settings, which get reads. If these are damaged, it returns a [DamagedError] together with a valid choice that ignores
-// them.
+// Choose decides where the tasks of a workspace are executed. The command line's choice, said, wins over the
+// settings, which get reads. If the settings are damaged, Choose ignores them and returns a [DamagedError] beside a
+// valid choice.
 func Choose(ctx context.Context, get func(context.Context) (*Settings, error), workspace string, said Runs) (Runs, error) {
 	if said.Executor == Local || said.Executor == Slurm || said.Executor != "" && said.Queue != "" {
 		return said, nil

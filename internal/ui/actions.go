@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// Actions are what pages may do: each is the code of a command. They return a sentence about what was done.
+// Actions are the changes that pages may make, each by the code of a command. They return a sentence about what was
+// done.
 type Actions interface {
 	Start(ctx context.Context, ws, filter string, force bool) (string, error)
 	Cancel(ctx context.Context, ws, note string) (string, error)

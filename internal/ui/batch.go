@@ -8,11 +8,11 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// together are the items that one command has served.
+// together names the items that one command has served.
 type together struct {
 	Items  int
-	Run    string   // that made them
-	Others []string // the first of them, as far as the run is known
+	Run    string   // the run that made them
+	Others []string // other items, at most mostTogether, if the run is known
 	More   int
 }
 

@@ -17,7 +17,7 @@ import (
 type compareBody struct {
 	A, B string              // the sides as the command line writes them
 	D    *compare.Difference // nil: there is one run only
-	Runs []*runview.Report   // that can be chosen
+	Runs []*runview.Report   // runs to choose from
 }
 
 func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
@@ -50,14 +50,14 @@ func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
 	return b, err
 }
 
-// joinAsked marks an error of what the address asks for.
+// joinAsked marks an error as the fault of the address.
 func joinAsked(err error) error { return &askedError{err} }
 
 type askedError struct{ err error }
 
 func (e *askedError) Error() string { return e.err.Error() }
 
-// Unwrap returns the error and that it is the address's.
+// Unwrap returns the error and errAsked.
 func (e *askedError) Unwrap() []error { return []error{e.err, errAsked} }
 
 // datasetText is a side's dataset in a few words.
@@ -83,7 +83,7 @@ func datasetText(d *compare.Dataset) string {
 	return text
 }
 
-// sameText says how many values of two sides are alike, beside those that differ.
+// sameText says how many values of two sides are alike, apart from the differing ones.
 func sameText(differ, same int) string {
 	switch {
 	case same == 0 && differ == 0:

@@ -51,7 +51,7 @@ type item struct {
 type preview struct {
 	report.Content
 	Name    string
-	Frame   string // address of a document of which nothing runs
+	Frame   string // address of a document in which nothing runs
 	Entries []entry
 	Raw     string // address of the bytes
 }
@@ -186,7 +186,8 @@ func (s *Server) preview(ctx context.Context, f *frame, e *executions.Execution,
 	return p
 }
 
-// beginning shows the first lines of content that is too large to read for a page. A picture or a document is the browser's to read.
+// beginning shows the first lines of content that is too large to read for a page. The browser itself reads pictures
+// and documents.
 func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool) error {
 	p.Note = human.Bytes(t.size) + " are too large to show here"
 	if t.kind == record.KindValue || t.kind == record.KindVariable {
@@ -224,7 +225,7 @@ func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool)
 	return nil
 }
 
-// isTable reports whether a file, or one of a directory, is a table by its name.
+// isTable reports whether a file, or a file in a directory, is a table by its name.
 func isTable(it *item, rel string) bool {
 	name := strings.ToLower(cmp.Or(rel, it.Path, it.Name))
 	return strings.HasSuffix(name, ".csv")
@@ -311,7 +312,7 @@ func clipped(data []byte, p *preview) string {
 	return report.Plain(data)
 }
 
-// content serves the bytes of an input or output. A browser shows some forms, and runs nothing of them.
+// content serves the bytes of an input or output. A browser shows some formats, and runs nothing in them.
 func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	ctx := r.Context()
@@ -374,7 +375,7 @@ func fileName(name, rel string) string {
 	}, path.Base(path.Join(name, rel)))
 }
 
-// copyTo sends content, each part of which must be taken in time.
+// copyTo sends content. The client must take each part in time.
 func copyTo(w http.ResponseWriter, in io.Reader) {
 	out := http.NewResponseController(w)
 	buf := make([]byte, 64<<10)

@@ -10,12 +10,12 @@ import (
 // criticalTask is a task of the critical path: from its first attempt's begin to its last one's end.
 type criticalTask struct {
 	span
-	waited time.Duration // since the end of the one before; since the run's begin for the first
+	waited time.Duration // since the end of the task before; for the first task since the run's begin
 }
 
 func (s *span) took() time.Duration { return s.end.Sub(s.start) }
 
-// critical returns the critical path as the events so far have it; tasks that are at work have taken until now.
+// critical returns the critical path by the events so far; tasks at work count until now.
 func (r *model) critical(now time.Time) []criticalTask {
 	if r.pathAt != r.at.Seq {
 		r.path, r.pathAt = nil, r.at.Seq
@@ -26,8 +26,8 @@ func (r *model) critical(now time.Time) []criticalTask {
 	return r.path
 }
 
-// criticalPath is the chain of tasks that decided when the run ended: it ends with the task that ended last, and each task before is
-// the one, among those that the next task reads, that ended last. Cached tasks took no time, and are not on it.
+// criticalPath is the chain of tasks that decided when the run ended. Its last task is the task that ended last;
+// before each task comes the one of its dependencies that ended last. Cached tasks took no time, and are not on it.
 func criticalPath(g *graph.Graph, spans []span, from time.Time) []criticalTask {
 	if len(spans) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"e3/internal/insight/compare"
 )
 
-// tableBody is a table of workspaces and runs, as e3 compare has it.
+// tableBody is a table of workspaces and runs, as in e3 compare.
 type tableBody struct {
 	Sides string         // as the command line writes them
 	Names []string       // of all workspaces
@@ -90,7 +90,7 @@ func quotedOr(word string) string {
 	return human.Quoted(word)
 }
 
-// joinAskedIf marks an error as one of what the address asks for, if it is a certain one.
+// joinAskedIf marks an error as the fault of the address if it is of.
 func joinAskedIf(err, of error) error {
 	if errors.Is(err, of) {
 		return joinAsked(err)

@@ -11,7 +11,7 @@ import (
 	"e3/internal/insight/explain"
 )
 
-// Files is where an export goes.
+// Files receives the files of an export.
 type Files interface {
 	// Write writes one file, whose name has no folder.
 	Write(name string, data []byte) error
@@ -104,7 +104,7 @@ func key(p Place) string {
 	return p.View + "?" + strings.Join(words, "&")
 }
 
-// link is a linker of files. A link to the latest run is one to the exported run.
+// link is a linker of files. A link to the latest run leads to the exported run.
 func (x *exporter) link(p Place) string {
 	if (p.View == viewRun || p.View == viewTask) && p.get("w") == x.ws && p.get("r") == "" {
 		p = p.with("r", x.run)
@@ -132,7 +132,7 @@ func (s *Server) fileFrame(p Place, x *exporter) *frame {
 // errHidden says that content is not to leave the repository.
 var errHidden = errors.New("the package file marks it with export: false, so its content is not in these files")
 
-// tellsHidden reports whether an explanation may tell something of the content of hidden inputs.
+// tellsHidden reports whether an explanation may reveal content of hidden inputs.
 func tellsHidden(w *explain.Explanation, hidden map[string]bool) bool {
 	for _, c := range append(append([]explain.Cause{w.Root}, w.Roots...), w.Changed...) {
 		if hidden[c.Subject] {

@@ -14,7 +14,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// fileBody is what the file of a run shows: what its page shows in all views, and what other pages show of its tasks.
+// fileBody is the content of a run's file: all views of the run's page, and what other pages show of its tasks.
 type fileBody struct {
 	*runBody
 	Contents *report.Contents
@@ -87,7 +87,7 @@ func readModel(ctx context.Context, s *Stores, r *runview.Report) (*model, error
 	return m, m.wire(ctx, s)
 }
 
-// moreFacts are those facts of a run that only its file shows.
+// moreFacts are the facts of a run that only its file shows.
 func (s *Server) moreFacts(f *frame, m *model, c *report.Contents) []report.Fact {
 	workers := map[string]bool{}
 	for _, at := range m.spans(s.o.Now()) {
@@ -118,7 +118,7 @@ func wholeList(rows []report.Row) *taskList {
 	return l
 }
 
-// parts lists the parts that the file has.
+// parts lists the parts of the file.
 func (b *fileBody) parts() {
 	for _, p := range []struct {
 		name, id string
@@ -150,8 +150,8 @@ func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []strin
 	return err
 }
 
-// seal makes the page a file: its style and its script are in it, and a policy forbids everything else. Documents in frames may have
-// styles of their own, since the page's policy also applies to a frame without an address.
+// seal makes the page a file: its style and its script are in it, and a policy forbids everything else. Documents in
+// frames may have styles of their own, since the page's policy also applies to frames without an address.
 func (f *frame) seal(script string, frames bool) {
 	f.Static, f.Token = true, ""
 	style := diagram.Style() + report.ChartStyle + embedded("ui.css")

@@ -7,7 +7,7 @@ import (
 	"e3/internal/human"
 )
 
-// frame is what all pages have around their bodies.
+// frame is the part of a page around its body.
 type frame struct {
 	Title      string
 	Place      Place
@@ -16,17 +16,17 @@ type frame struct {
 	Command    string // that gives the same on a terminal
 	Nav        []tab
 	Stream     string // address of the stream of events; "": the page does not change
-	Pause      string // address at which it does not change, or does again
+	Pause      string // address of the same page, paused or live again
 	Notes      []string
 	Repository string
 	Version    string
 	Made       time.Time
 	Static     bool   // a file, without a server
-	Token      string // of forms; "": the page offers no actions
+	Token      string // secret of its forms; "": the page offers no actions
 	Policy     string // of a file
 	Style      string // of a file
 	Script     string // of a file
-	Alone      bool   // a file that holds all it shows, not one of many
+	Alone      bool   // a file that holds all that it shows; else one of many
 
 	to     linker
 	hidden map[string]bool // inputs whose content is not shown
@@ -76,7 +76,7 @@ func (f *frame) ofWorkspace(current string) {
 	}
 }
 
-// live makes the page follow its workspace, or all of them if it is of none.
+// live makes the page follow its workspace, or all workspaces if the page is of none.
 func (s *Server) live(f *frame, more ...string) {
 	if f.Static {
 		return

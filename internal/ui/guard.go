@@ -13,14 +13,14 @@ import (
 	"sync"
 )
 
-// A guard decides which requests are served. A request needs a cookie that only this server's tickets give, the name of a
-// loopback address as its host, and no other origin. All of it is derived from one secret, so that a server which is started
-// again with the same secret goes on with the tabs that are open.
+// A guard decides which requests are served. A request needs a cookie that only this server's tickets give, the name
+// of a loopback address as its host, and no other origin. All of these derive from one secret, so that a server that
+// is started again with the same secret still serves open tabs.
 type guard struct {
 	secret []byte
 
 	mu      sync.Mutex
-	tickets map[string]bool // that were not used yet
+	tickets map[string]bool // tickets that were not used yet
 	used    func()          // called after a ticket was used; may be nil
 }
 
@@ -74,18 +74,18 @@ func (g *guard) admitted(r *http.Request) bool {
 	return err == nil && same(c.Value, g.derived("cookie"))
 }
 
-// cookie is what a ticket is exchanged for. It ends with the browser's session.
+// cookie is the cookie that a ticket is exchanged for. It ends with the browser's session.
 func (g *guard) cookie() *http.Cookie {
 	return &http.Cookie{Name: g.cookieName(), Value: g.derived("cookie"), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
-// formToken is what a form of a page of this server holds, and no other page knows.
+// formToken is a text in the forms of this server's pages that no other page knows.
 func (g *guard) formToken() string { return g.derived("form") }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// isLoopback reports whether a Host header names a loopback address, with any port: ssh -L forwards from another one. A name that an
-// attacker's server resolves to this machine (DNS rebinding) is none.
+// isLoopback reports whether a Host header names a loopback address, with any port, since ssh -L forwards from other
+// ports. A name that an attacker's server resolves to this machine (DNS rebinding) is no loopback address.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -98,8 +98,8 @@ func isLoopback(host string) bool {
 	return err == nil && at.IsLoopback() && at.Zone() == ""
 }
 
-// isForeign reports whether another site made a request. Addresses that a person typed or followed to a page are none: such a
-// request shows something to that person alone.
+// isForeign reports whether another site made a request. A request is not foreign if a person typed the address, or
+// followed a link to a page: its answer is shown to that person alone.
 func isForeign(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return true
@@ -111,11 +111,12 @@ func isForeign(r *http.Request) bool {
 	return r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// policy forbids pages everything but what the server's own files do. There is no inline script or style in any page.
+// policy forbids pages everything except what the server's own files do. There is no inline script or style in any
+// page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// foreignPolicy is that of content which tasks have made: it is shown and runs nothing.
+// foreignPolicy is the policy for content that tasks have made: it is shown and runs nothing.
 const foreignPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 
 // harden sets the headers of every answer.

@@ -17,9 +17,9 @@ const (
 	maxHeader      = 16 << 10
 	headerTimeout  = 10 * time.Second
 	readTimeout    = 30 * time.Second
-	writeTimeout   = 30 * time.Second // of one write
+	writeTimeout   = 30 * time.Second // for one write
 	idleTimeout    = 2 * time.Minute
-	maxStreams     = 64 // of events
+	maxStreams     = 64 // streams of events
 )
 
 // Listen listens on a loopback port; 0 is any free one.
@@ -48,8 +48,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// crowd bounds the connections. When there are too many, the one goes that has waited longest to send a request or its next
-// one: a client that opens connections and is slow hinders itself, and a browser always gets in.
+// crowd bounds the connections. When there are too many, it closes the connection that has gone longest without a
+// request: a client that opens connections and is slow hinders itself, and a browser always gets in.
 type crowd struct {
 	most int
 

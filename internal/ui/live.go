@@ -20,10 +20,10 @@ const (
 	gather    = 400 * time.Millisecond // between two messages to a page
 	beat      = 20 * time.Second       // between two signs of life, so that a dead connection is noticed
 	busyPace  = time.Second            // between looks into a store that charges for them, while a run is at work
-	idlePace  = 12 * time.Second       // and while none is: 300 requests an hour
-	fullLooks = 50                     // every so many idle looks the journal is read as well
-	quietTime = time.Minute            // without an event, after which a run that has not ended counts as idle
-	linger    = 10 * time.Second       // of a feed without pages, for a page that is loaded again
+	idlePace  = 12 * time.Second       // the same while no run is at work: 300 requests an hour
+	fullLooks = 50                     // after so many idle looks the journal is read as well
+	quietTime = time.Minute            // time without events after which an unfinished run counts as idle
+	linger    = 10 * time.Second       // life of a feed without pages, for a page that is loaded again
 	logPace   = time.Second            // between looks at the length of a log
 )
 
@@ -37,8 +37,8 @@ type feeds struct {
 	all map[string]*feed
 }
 
-// A feed is the reader of a workspace's events. Pages are told that there is something new, not what: a page shows the workspace as
-// it is when the page asks. So a page misses nothing, whatever it has missed of the feed.
+// A feed reads a workspace's events. It tells pages that something is new, not what: a page asks for the present
+// state of the workspace. So a page misses nothing, even if it misses messages of the feed.
 type feed struct {
 	stop func()
 
@@ -46,7 +46,7 @@ type feed struct {
 	pages   int
 	cursor  string        // of the last event that was read; "" before the first
 	ready   bool          // all events so far were read
-	fault   error         // by which it has ended
+	fault   error         // the fault that has ended the feed
 	changed chan struct{} // closed with the next change
 	run     string        // the latest run, and whether its end was read
 	ended   bool
@@ -97,7 +97,7 @@ func (f *feeds) end(ws string, at *feed) {
 	}
 }
 
-// cursor is the place of a workspace's feed, "" if there is none that has read all.
+// cursor is the place of a workspace's feed; "" if no feed has read all events.
 func (f *feeds) cursor(ws string) string {
 	f.mu.Lock()
 	at := f.all[ws]
@@ -125,7 +125,7 @@ func (at *feed) follow(ctx context.Context, f *feeds, ws, after string) {
 	if c, err := events.ParseCursor(after); err == nil {
 		o = events.RecordedOptions{After: c}
 		ended, err := events.Ended(ctx, f.s.Records, ws, c.Run)
-		at.update(func() { at.cursor, at.run, at.ended = after, c.Run, ended || err != nil }) // until there is a later one
+		at.update(func() { at.cursor, at.run, at.ended = after, c.Run, ended || err != nil }) // until a later run
 	}
 	_, paced := f.s.Records.(events.Paced)
 	err := at.pass(ctx, f, ws, o)
@@ -140,7 +140,7 @@ func (at *feed) follow(ctx context.Context, f *feeds, ws, after string) {
 
 var errFeedEnded = errors.New("the feed has ended")
 
-// rest is where the next pass begins.
+// rest says where the next pass begins.
 func (at *feed) rest(o events.RecordedOptions, follow bool) events.RecordedOptions {
 	at.mu.Lock()
 	defer at.mu.Unlock()
@@ -151,7 +151,7 @@ func (at *feed) rest(o events.RecordedOptions, follow bool) events.RecordedOptio
 	return o
 }
 
-// pass reads what o selects.
+// pass reads the events that o selects.
 func (at *feed) pass(ctx context.Context, f *feeds, ws string, o events.RecordedOptions) error {
 	for e, err := range events.ReadRecorded(ctx, f.s.Records, events.Filter{Workspace: ws}, o) {
 		switch {
@@ -240,8 +240,9 @@ func (at *feed) look() (cursor string, ready bool, changed <-chan struct{}, faul
 	return at.cursor, at.ready, at.changed, at.fault
 }
 
-// stream serves the events of a workspace, or without a name those of all workspaces, to one page: a message says that the page may be out of date, and its id is the cursor up to
-// which everything is known. A page that was away sends the last id that it has seen.
+// stream serves the events of a workspace, or without a name those of all workspaces, to one page: a message says
+// that the page may be out of date. Its id is the cursor up to which everything is known. A page that was away sends
+// the last id that it has seen.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	ws := q.Get("w")

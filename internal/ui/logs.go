@@ -22,7 +22,7 @@ import (
 const (
 	maxLogLines = 500
 	maxLogRead  = 128 << 20 // bytes that are searched, and whose lines are counted
-	maxLine     = 8 << 10   // bytes of a line that are shown
+	maxLine     = 8 << 10   // shown bytes of a line
 	maxHits     = 200
 	lineMargin  = 20 // lines above the one that a link names
 )
@@ -55,7 +55,7 @@ type hit struct {
 	Text string
 }
 
-// readLog reads the part of a log that the address asks for: around a line, or the end.
+// readLog reads the part of a log that the address asks for: the lines around a line, or the end.
 func (s *Server) readLog(ctx context.Context, f *frame, e *executions.Execution) *logView {
 	p := f.Place
 	v := &logView{Stream: cmp.Or(p.get("log"), "stdout"), Find: p.get("find"), Sizes: map[string]int64{}}
@@ -100,7 +100,7 @@ func (s *Server) scanLog(ctx context.Context, e *executions.Execution, v *logVie
 	defer in.Close()
 	r := bufio.NewReaderSize(io.LimitReader(in, maxLogRead), 64<<10)
 	first := max(1, line-lineMargin)
-	var window []logPart // of the lines from v.First on
+	var window []logPart // the lines from v.First on
 	v.First = 1
 	find := finder{word: []byte(strings.ToLower(v.Find))}
 	for n := 1; ; n++ {
@@ -152,10 +152,10 @@ func (s *Server) scanLog(ctx context.Context, e *executions.Execution, v *logVie
 	return nil
 }
 
-// logPart is a line, of which long ones are not kept whole.
+// logPart is a line. Long lines are not kept whole.
 type logPart struct {
-	text []byte // at most maxLine of what is seen of it
-	size int64  // bytes that are seen
+	text []byte // at most maxLine bytes of its visible text
+	size int64  // bytes of its visible text
 	hit  bool
 }
 
@@ -194,7 +194,7 @@ type finder struct {
 	word   []byte // in lower case; empty: none
 	found  bool
 	around []byte // the place where it was found
-	tail   []byte // of the parts before
+	tail   []byte // tail of the parts before
 }
 
 // Bytes of a line before and behind a word that was found.

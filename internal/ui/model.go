@@ -14,8 +14,8 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// A model is a run as it was last read. It goes on from there, so that a page of a run of 10,000 tasks that is shown each second reads
-// its new events only.
+// A model is a run as it was last read. Its refresh reads on from there, so that a page of a run of 10,000 tasks that
+// is shown each second reads only the new events.
 type model struct {
 	mu       sync.Mutex
 	ws, id   string
@@ -34,8 +34,8 @@ type model struct {
 	pathAt int64          // -1: not looked for
 
 	hold  bool                          // keep the package when the run has ended
-	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more
-	used  time.Time                     // of models
+	whole map[string]runview.TaskReport // by execution: completed tasks, which do not change any more
+	used  time.Time                     // of the model's last use
 	size  atomic.Int64                  // tasks
 }
 
@@ -51,7 +51,7 @@ type span struct {
 type models struct {
 	s   *Stores
 	now func() time.Time
-	// hold keeps the packages of runs that have ended, for an export, which asks for all of their tasks; a page asks for one.
+	// hold keeps the packages of ended runs: an export asks for all tasks, whereas a page asks for one.
 	hold bool
 
 	mu   sync.Mutex
@@ -61,7 +61,7 @@ type models struct {
 // Bounds of what models keep.
 const (
 	maxModels = 4
-	maxKept   = 120_000 // tasks of all of them; the one in use may be larger
+	maxKept   = 120_000 // tasks of all models; the model in use may be larger
 )
 
 // run returns the run of a workspace by the beginning of its id, as it is now. The caller unlocks it.
@@ -137,7 +137,7 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 			return err
 		}
 	}
-	if head.State != record.RunRunning && !r.hold { // what was read is all: the path is looked for now, and the rest is not needed again
+	if head.State != record.RunRunning && !r.hold { // everything is read: find the path now, and drop the rest
 		r.critical(time.Time{})
 		r.graph, r.fold, r.whole = nil, nil, nil
 	}
@@ -211,7 +211,7 @@ func (r *model) draw(e *events.Event) {
 	}
 	a, first := r.attempts.Add(e)
 	if first && a.State == "" {
-		t := r.fold.Find(e.Task) // its names are those of all attempts
+		t := r.fold.Find(e.Task) // Find sees the names of all attempts
 		r.open[a] = span{task: t.Task, worker: t.Worker, attempt: a.Number, start: a.StartedAt}
 	}
 	if at, ok := r.open[a]; ok && a.State != "" {
@@ -256,8 +256,8 @@ func (r *model) imported() []span {
 	return list
 }
 
-// complete sets what only their executions hold in tasks of the report. While a run is at work, its page asks again and again: what has
-// ended is then remembered. Afterwards a task may be rejected.
+// complete sets the fields of tasks in the report that only their executions hold. While a run is at work, its page
+// asks again and again, so ended tasks are remembered. After the run they are not, since a task may be rejected.
 func (r *model) complete(ctx context.Context, s *Stores, tasks []runview.TaskReport) error {
 	var open []int
 	for i := range tasks {

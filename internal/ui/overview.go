@@ -17,7 +17,7 @@ import (
 	"e3/workspace"
 )
 
-// workspacesBody is all workspaces.
+// workspacesBody lists all workspaces.
 type workspacesBody struct {
 	List []*workspace.Status
 	Now  time.Time
@@ -130,7 +130,7 @@ func (s *Server) historyPage(ctx context.Context, f *frame) (body, error) {
 	return b, nil
 }
 
-// noteOf is what is to be said of a run beyond its status.
+// noteOf is a note about a run that goes beyond its status.
 func noteOf(r *runview.Report) string {
 	var notes []string
 	if r.FailedTask != "" && r.State == record.RunFailed {

@@ -54,7 +54,7 @@ func (f *frame) styles() h.Node {
 	}
 }
 
-// top is the way from the first page to this one, and the places of the repository.
+// top is the path from the first page to this one, and the links to the places of the repository.
 func (f *frame) top() h.Node {
 	brand := h.Text("e3")
 	if url := f.To(viewWorkspaces); url != "" {
@@ -105,7 +105,7 @@ func (f *frame) foot() h.Node {
 		h.El("p.about", about))
 }
 
-// fault is the page that says why there is none.
+// fault is the page that says why a page cannot be shown.
 type fault string
 
 func (s fault) page(*frame) h.Node {
@@ -115,7 +115,7 @@ func (s fault) page(*frame) h.Node {
 	}
 }
 
-// done is the page that says what an action has done.
+// done is the page about the result of an action.
 type done string
 
 func (s done) page(f *frame) h.Node {

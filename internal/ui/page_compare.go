@@ -83,7 +83,7 @@ func datasets(d *compare.Datasets) h.Node {
 	}
 }
 
-// sameNote says how many are alike beside those that differ, and what cannot be compared.
+// sameNote says how many are alike, apart from the differing ones, and what cannot be compared.
 func sameNote(differ, same int, unknown string) h.Node {
 	text := sameText(differ, same)
 	if unknown != "" {

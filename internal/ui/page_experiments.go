@@ -24,7 +24,7 @@ func (b *tableBody) page(f *frame) h.Node {
 	}
 }
 
-// quick offers all workspaces, and families of them: those whose names differ in digits at their ends.
+// quick offers all workspaces, and families of workspaces, whose names differ in digits at their ends.
 func (b *tableBody) quick(f *frame) []tab {
 	families := map[string]int{}
 	for _, n := range b.Names {
@@ -75,7 +75,7 @@ func (b *tableBody) table(f *frame) h.Node {
 		h.If(marked, note("* the best value of its column.")))
 }
 
-// trial is a row: a side, or an item of a matrix in one.
+// trial is a row: a side, or an item of a matrix in a side.
 func trial(f *frame, t *compare.Table, i int) h.Node {
 	r := t.Rows[i]
 	ws, _, _ := strings.Cut(r.Side, "@")

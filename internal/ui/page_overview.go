@@ -218,7 +218,7 @@ func (b *storeBody) page(f *frame) h.Node {
 	}
 }
 
-// use is what cached results have saved.
+// use shows what cached results have saved.
 func (b *storeBody) use(f *frame) h.Node {
 	if b.Stats == nil {
 		return nil

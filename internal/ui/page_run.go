@@ -32,7 +32,7 @@ func (b *runBody) page(f *frame) h.Node {
 	}
 }
 
-// view is what the address chooses of a run.
+// view is the view of a run that the address chooses.
 func (b *runBody) view(f *frame) h.Node {
 	switch b.View {
 	case runTasks:
@@ -43,7 +43,7 @@ func (b *runBody) view(f *frame) h.Node {
 	return h.Group{h.El("h2.away", h.Text("Graph")), b.graphView()}
 }
 
-// head is what every view of a run begins with.
+// head is the beginning of every view of a run.
 func (b *runBody) head(f *frame) h.Node {
 	counts := h.Map(b.Shares, func(c report.Share) h.Node {
 		label := h.Group{sign(h.Class("sign"), c.State), h.El("b", h.Text(itoa(c.Count))), h.Text(" " + c.State)}
@@ -62,7 +62,7 @@ func (b *runBody) head(f *frame) h.Node {
 	}
 }
 
-// waiting lists what waits for approval.
+// waiting lists the tasks that wait for approval.
 func (b *runBody) waiting(f *frame) h.Node {
 	if len(b.Waiting) == 0 {
 		return nil
@@ -87,7 +87,7 @@ func (b *runBody) failures() h.Node {
 		h.If(b.MoreBad > 0, note(fmt.Sprintf("and %d more", b.MoreBad))))
 }
 
-// criticalPath says where the time went. Of a long path the longest tasks are shown.
+// criticalPath shows where the time went: of a long path only the longest tasks.
 func (b *runBody) criticalPath(f *frame) h.Node {
 	if len(b.Path) == 0 {
 		return nil

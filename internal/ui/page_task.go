@@ -55,7 +55,7 @@ func (t *together) links(f *frame) h.Node {
 		h.If(t.More > 0, h.Text(" "), dim(fmt.Sprintf("and %d more", t.More))))
 }
 
-// attemptsOfRun is the choice of an attempt of the run, the first first; nothing if there is one.
+// attemptsOfRun lets the reader choose an attempt of the run, earliest first; nothing if there is only one.
 func (b *taskBody) attemptsOfRun(f *frame) h.Node {
 	var links h.Group
 	for i := range slices.Backward(b.History) {
@@ -72,7 +72,7 @@ func (b *taskBody) isShown(a *history.Attempt) bool {
 	return b.Execution != nil && a.ExecutionID == b.Execution.ExecutionID
 }
 
-// attemptURL is the page of an attempt, "" of one that was not started.
+// attemptURL is the page of an attempt; "" if the attempt was not started.
 func attemptURL(f *frame, a *history.Attempt) string {
 	if a.ExecutionID == "" {
 		return ""
@@ -80,7 +80,7 @@ func attemptURL(f *frame, a *history.Attempt) string {
 	return f.With("x", a.ExecutionID, "view", "", "line", "", "find", "", "io", "", "n", "", "path", "")
 }
 
-// view is what the address chooses of a task.
+// view is the view of a task that the address chooses.
 func (b *taskBody) view(f *frame) h.Node {
 	switch {
 	case b.View == taskLog && b.Log != nil:
@@ -139,7 +139,7 @@ func (v *logView) section(f *frame) h.Node {
 		h.If(v.Err != "", warnings([]string{v.Err})))
 }
 
-// streams are the links to the streams of the log; in a file, which has one of them, its name.
+// streams are the links to the streams of the log; in a file, which has only one stream, the stream's name.
 func (v *logView) streams(f *frame) h.Node {
 	return h.El("nav.streams", h.Attr("aria-label", "Streams"), h.Map(streamNames, func(name string) h.Node {
 		label, url := name, f.With("log", name, "line", "", "find", "")
@@ -156,7 +156,7 @@ func (v *logView) streams(f *frame) h.Node {
 	}))
 }
 
-// search is a form that looks for a word in the log, and keeps what else the address has.
+// search is a form that looks for a word in the log, and keeps the rest of the address.
 func (v *logView) search(f *frame) h.Node {
 	var kept h.Group
 	for _, key := range slices.Sorted(maps.Keys(f.Place.Query)) {
@@ -240,7 +240,7 @@ func downstream(f *frame, d *explain.Downstream) h.Node {
 	}
 }
 
-// reason is a cause with what it rests on, down to the roots.
+// reason is a cause with the causes behind it, down to the roots.
 func reason(f *frame, r *explain.Reason) h.Node {
 	if r == nil {
 		return nil
@@ -282,7 +282,7 @@ func difference(f *frame, d *explain.Difference, task string) h.Node {
 		h.If(d.More > 0, note(fmt.Sprintf("and %d more", d.More))))
 }
 
-// change is how the content of an input differs.
+// change shows how the content of an input differs.
 func change(c *explain.ContentChange) h.Node {
 	if c == nil {
 		return nil

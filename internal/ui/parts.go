@@ -30,12 +30,12 @@ func navigation(class, label string, tabs []tab) h.Node {
 	}))
 }
 
-// section is a part of a page with a heading, of which id names the heading.
+// section is a part of a page with a heading, whose id is id.
 func section(id, title string, children ...h.Node) h.Node {
 	return h.El("section", h.Attr("aria-labelledby", id+"-h"), h.El("h2", h.ID(id+"-h"), h.Line(title)), h.Group(children))
 }
 
-// scroll is what may be wider than the page. A label makes it a group that keys can scroll.
+// scroll wraps content that may be wider than the page. A label makes it a group that keys can scroll.
 func scroll(label string, children ...h.Node) h.Node {
 	return h.El("div.scroll",
 		h.If(label != "", h.Attr("tabindex", "0"), h.Attr("role", "group"), h.Attr("aria-label", label)), h.Group(children))
@@ -68,7 +68,7 @@ func cell(name, text string) h.Node { return h.El(name, h.Line(text)) }
 // number is a cell with a number.
 func number(text string) h.Node { return h.El("td.num", h.Text(text)) }
 
-// tagged is a cell with a word for narrow windows, which a reader could not tell from others without it.
+// tagged is a cell with a word that narrow windows show, where the cell alone would not tell its column.
 func tagged(name, word, text string) h.Node {
 	return h.El(name, h.If(text != "", h.Attr("data-l", word)), h.Line(text))
 }
@@ -86,10 +86,10 @@ func warning(text string) h.Node { return h.El("p.warn", h.Line(text)) }
 // dim is text that matters less.
 func dim(text string) h.Node { return h.El("span.dim", h.Line(text)) }
 
-// away is text for those who do not see the page.
+// away is text for screen readers only.
 func away(text string) h.Node { return h.El("span.away", h.Line(text)) }
 
-// more is a link to what the page has no room for; nothing without an address.
+// more is a link to the rest of a list that the page cuts off; nothing without an address.
 func more(url, label string) h.Node {
 	return h.If(url != "", h.El("p.more", link(url, h.Text(label))))
 }
@@ -112,7 +112,7 @@ func signed(class, status string) h.Node {
 	return h.El("span", h.Class(class+" s-"+status), sign(nil, status), h.Text(" "), h.Line(status))
 }
 
-// sign is the sign of a status, which only those see who see the page.
+// sign is the sign of a status, which screen readers skip.
 func sign(attrs h.Node, status string) h.Node {
 	return h.El("span", attrs, h.Attr("aria-hidden", "true"), h.Text(mark(status)))
 }
@@ -128,7 +128,7 @@ func fact(name, value string, attrs ...h.Node) h.Node {
 	return h.El("div", h.Group(attrs), h.El("dt", h.Line(name)), h.El("dd", h.Line(value)))
 }
 
-// input is an input of a form with its label; a width of 0 is that of the browser.
+// input is an input of a form with its label; a width of 0 leaves the width to the browser.
 func input(label, name, value string, width int, attrs ...h.Node) h.Node {
 	return h.El("label", h.Text(label+" "), h.El("input", h.Attr("name", name), h.If(value != "", h.Attr("value", value)),
 		h.If(width > 0, h.Attr("size", itoa(width))), h.Group(attrs)))
@@ -148,7 +148,7 @@ func button(label string, attrs ...h.Node) h.Node {
 	return h.El("button", h.Group(attrs), h.Text(label))
 }
 
-// action is a form that does something; nothing where the pages only show.
+// action is a form that does something; nothing if pages offer no actions.
 func (f *frame) action(name string, children ...h.Node) h.Node {
 	return h.If(f.Token != "", h.El("form.act", h.Attr("method", "post"), h.Attr("action", "/do/"+name),
 		hidden("token", f.Token), h.Group(children)))
@@ -160,7 +160,7 @@ func (f *frame) decision(task string) h.Node {
 		button("Approve"), h.Text(" "), button("Reject", h.Attr("formaction", "/do/reject")))
 }
 
-// taskLink is a link to the page of a task of the workspace, with what else its address has.
+// taskLink is a link to the page of a task of the workspace, with further keys of its address.
 func (f *frame) taskLink(task string, pairs ...string) h.Node {
 	return link(f.To(viewTask, append([]string{"w", f.Workspace, "t", task}, pairs...)...), h.Line(task))
 }
@@ -226,7 +226,7 @@ func short(id string) string { return human.Line(human.Short(id)) }
 // stamp is a time for people, "" if it is unknown.
 func stamp(t time.Time) string { return textIf(!t.IsZero(), human.Stamp(t)) }
 
-// mark is the sign of a status, which differs by shape from those of others: a colour alone says nothing.
+// mark is the sign of a status. Signs differ by shape, because a colour alone says nothing.
 func mark(status string) string {
 	switch status {
 	case "success", "completed", "current":

@@ -65,7 +65,7 @@ const (
 	viewTable      = "experiments"
 )
 
-// placeOf is the place of an address, and whether it may be one.
+// placeOf returns the place of an address, and whether the address is valid.
 func placeOf(u *url.URL) (Place, bool) {
 	view := strings.TrimPrefix(u.Path, "/")
 	switch view {
@@ -79,7 +79,7 @@ func placeOf(u *url.URL) (Place, bool) {
 	return Place{view, q}, err == nil
 }
 
-// A linker turns places into addresses: of a server, or of files. "" is a place that has no page there.
+// A linker turns places into addresses: of a server, or of files. "" means that a place has no page there.
 type linker func(Place) string
 
 // Start is the first page: of a workspace, or of all.

@@ -22,7 +22,7 @@ const (
 	plotHeight = 96.0
 	plotWidth  = 720.0
 	widestBar  = 22.0
-	narrowPlot = 400.0 // below it the bars are few: keys reach each of them, and the scale stands close
+	narrowPlot = 400.0 // a narrower plot has few bars: keys reach each bar, and the scale stands close
 )
 
 // plotOf draws values as a row of bars, the earliest at the left; nil if there are fewer than two.
@@ -57,8 +57,8 @@ func plotOf(list []point, text func(float64) string) h.Node {
 	}
 }
 
-// bar draws a value. A bar that leads somewhere can be hit above it, too. Where bars are many, keys do not stop at each:
-// the list below has the same links.
+// bar draws a value. A bar with a link can also be clicked above its top. Where bars are many, keys do not stop at
+// each: the list below has the same links.
 func (p point) bar(x, wide, high float64, many bool) h.Node {
 	tip := fmt.Sprintf("%s, %s, %s", p.text, p.state, stamp(p.at))
 	column := func(class string, y, high float64, more ...h.Node) h.Node {

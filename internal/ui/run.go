@@ -20,7 +20,7 @@ type runBody struct {
 	Now       time.Time
 	Facts     []report.Fact
 	Shares    []report.Share
-	Left      string         // how long it may take yet
+	Left      string         // the estimated time to the end
 	Path      []criticalTask // in the order of time
 	Failed    []row
 	MoreBad   int
@@ -43,7 +43,7 @@ const (
 	maxPath   = 12
 	maxFailed = 8
 	maxNodes  = 160
-	maxRows   = 100 // of a page of the list
+	maxRows   = 100 // rows of a page of the list
 	maxBars   = 20_000
 )
 
@@ -95,7 +95,7 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	return b, err
 }
 
-// headOf is what every view of a run begins with.
+// headOf makes the beginning of every view of a run.
 func (s *Server) headOf(f *frame, m *model, now time.Time) *runBody {
 	r := m.report
 	b := &runBody{Run: r, Now: now, Facts: s.facts(f, r), Left: timeLeft(m, now)}
@@ -159,7 +159,7 @@ func (b *runBody) counts() {
 	b.Shares = report.Shares(counts)
 }
 
-// timeLeft is how long a live run takes yet if its tasks go on to end as fast as they have done so far.
+// timeLeft estimates how long a live run still takes if its tasks go on to end as fast as so far.
 func timeLeft(m *model, now time.Time) string {
 	r := m.report
 	if !r.Live || r.Total <= r.Done {
@@ -170,13 +170,13 @@ func timeLeft(m *model, now time.Time) string {
 		return ""
 	}
 	left := time.Duration(float64(m.last.Sub(r.StartedAt)) / float64(ran) * float64(r.Total-r.Done))
-	if left -= now.Sub(m.last); left < 0 { // what is left takes longer than the others did, or waits for approval
+	if left -= now.Sub(m.last); left < 0 { // the remaining tasks take longer than the others did, or wait for approval
 		return ""
 	}
 	return "about " + human.Seconds(max(left.Round(time.Second), time.Second)) + " left at this pace"
 }
 
-// taskURL is the page of a task in the run that the page shows.
+// taskURL is the address of the page of a task in the shown run.
 func taskURL(f *frame, task string) string {
 	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"))
 }

@@ -36,10 +36,10 @@ type Options struct {
 	Now        func() time.Time
 	// Used is called after a ticket was used; nil: nothing is.
 	Used func()
-	// Here says before each page why the repository cannot be read at all; nil: it is not asked. Without it, pages of a folder that
-	// is gone would be those of an empty repository.
+	// Here is called before each page, and says why the repository cannot be read at all; nil: no check. Without it,
+	// a folder that is gone would look like an empty repository.
 	Here func() error
-	// Actions is what pages offer to do; nil: they only show.
+	// Actions are the actions that pages offer; nil: none.
 	Actions Actions
 }
 
@@ -114,8 +114,8 @@ func serveStatic(w http.ResponseWriter, r *http.Request, files fs.FS) {
 	reply(w, r, http.StatusOK, data)
 }
 
-// login exchanges a ticket for the cookie. The page that follows is requested by this server's own page: a strict cookie is not
-// sent where another site, or a file, has led.
+// login exchanges a ticket for the cookie. The page that follows is requested by this server's own page: a strict
+// cookie is not sent if a link on another site, or in a file, has led there.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	next := r.URL.Query().Get("next")
 	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n") {
@@ -167,7 +167,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errAway):
 		return http.StatusServiceUnavailable // the page goes on to show what it has, and tries again
-	case errors.Is(err, syscall.ENAMETOOLONG): // nothing of that name can be there
+	case errors.Is(err, syscall.ENAMETOOLONG): // nothing can have such a name
 		return http.StatusNotFound
 	case errors.Is(err, human.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.Is(err, executions.ErrNotFound):
 		return http.StatusNotFound
@@ -177,7 +177,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// errAsked says that an address asks for something that cannot be.
+// errAsked says that an address asks for something that does not exist.
 var errAsked = errors.New("this address asks for something that there is not")
 
 // errAway says that the repository cannot be read.
@@ -226,7 +226,7 @@ func (s *Server) views() map[string]func(context.Context, *frame) (body, error) 
 	}
 }
 
-// faultPage returns the page that says why there is none.
+// faultPage returns the page that says why a page cannot be shown.
 func (s *Server) faultPage(f *frame, why error) []byte {
 	f.Title = "Not here"
 	if f.To(viewWorkspaces) != "" {

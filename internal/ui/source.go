@@ -36,7 +36,8 @@ func (s *Stores) history() history.Stores {
 	return history.Stores{Records: s.Records, Executions: s.Executions, Runs: s.Runs}
 }
 
-// Answers are those of the packages that run and write, as commands print them. A page asks, and changes nothing.
+// Answers are the answers of the packages that run and write, as commands print them. A page asks, and changes
+// nothing.
 type Answers interface {
 	// Names returns the names of the workspaces, in order. It is asked again and again while a page of all of them is
 	// open.
@@ -47,6 +48,6 @@ type Answers interface {
 	Queues(ctx context.Context) (queue.States, error)
 	// InTurn returns the unfinished jobs of queues in the order in which workers take them, and what cannot be read.
 	InTurn(ctx context.Context, queues ...string) (queue.Rows, []error, error)
-	// Garbage says what a collection would remove. It may take long, and may have found something where it fails.
+	// Garbage says what a collection would remove. It may take long, and may return a report beside an error.
 	Garbage(ctx context.Context) (*gc.Report, error)
 }

@@ -14,11 +14,11 @@ import (
 	"e3/internal/insight/stats"
 )
 
-// storeBody is how large a repository is.
+// storeBody shows how large a repository is.
 type storeBody struct {
 	At                 time.Time
 	Garbage            gc.Report
-	Warnings           []string // of Garbage, and why it is not known
+	Warnings           []string // warnings of Garbage, and why it is not known
 	Stats              *stats.Stats
 	Tasks              []taskSize // the largest, by the outputs of their executions
 	Executions, Pinned int
@@ -35,14 +35,14 @@ type taskSize struct {
 // mostSizes is the number of tasks whose sizes a page shows.
 const mostSizes = 50
 
-// measured keeps what measuring the repository has found, since that reads all of it.
+// measured keeps the result of measuring the repository, since measuring reads all of it.
 type measured struct {
 	mu   sync.Mutex
 	at   *storeBody
 	took time.Duration
 }
 
-// A measure is shown for so long, unless a person asks for another one; for longer where reading is paid for.
+// How long a measure is shown, unless a person asks for a new one: longer where reads are charged for.
 const (
 	measureAgain     = 5 * time.Minute
 	measureAgainPaid = time.Hour

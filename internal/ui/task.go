@@ -18,24 +18,24 @@ import (
 	"e3/objectstore"
 )
 
-// taskBody is what the page of a task shows.
+// taskBody is the content of a task's page.
 type taskBody struct {
 	Task      string
 	Row       *row // in the run; nil: it is not part of it
 	Run       *runview.Report
-	Execution *executions.Execution // that the page is about; nil: nothing was executed
+	Execution *executions.Execution // the shown execution; nil: nothing was executed
 	State     string
 	Note      string
 	Facts     []report.Fact
 	View      string
 	Shell     string
-	Words     []string // of a command that is no script
+	Words     []string // the command's words, if it is no script
 	Env       []record.EnvVar
 	Log       *logView
 	Why       *explain.Explanation
 	Inputs    []item
 	Outputs   []item
-	Shown     *preview          // that the address asks for
+	Shown     *preview          // the content that the address asks for
 	History   []history.Attempt // the latest first
 	More      bool              // there are earlier ones
 	Together  *together         // nil: its command served no other item
@@ -157,7 +157,7 @@ func (s *Server) inRun(ctx context.Context, f *frame, b *taskBody) error {
 	return nil
 }
 
-// attempts reads the latest attempts, and chooses the one that the page is about.
+// attempts reads the latest attempts, and chooses the attempt that the page shows.
 func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
 	q := history.Query{Workspace: f.Workspace, Tasks: []string{b.Task}, NotStarted: true}
 	found, err := history.Latest(ctx, s.stores.history(), q, mostAttempts, func(*history.Attempt) bool { return true })
@@ -193,7 +193,7 @@ func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
 	return nil
 }
 
-// chosen sets the execution that the page is about.
+// chosen sets the execution that the page shows.
 func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []history.Attempt, want string) error {
 	if b.Row != nil {
 		b.State, b.Note = b.Row.StateText(), b.Row.Note
@@ -242,7 +242,7 @@ func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []histo
 	return nil
 }
 
-// attemptNote is what is to be said of an attempt beyond its status.
+// attemptNote is a note about an attempt that goes beyond its status.
 func attemptNote(x *history.Attempt) string {
 	notes := x.Notes()
 	if e := x.Execution; e != nil && e.Rejected() {

@@ -14,7 +14,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// taskList is a part of the tasks of a run: those that pass the filter of the address, in its order.
+// taskList is the tasks of a run that pass the filter of the address, in its order.
 type taskList struct {
 	Statuses   []string
 	Rows       []row
@@ -38,7 +38,7 @@ var listColumns = []column{
 // family is the items of a matrix.
 type family struct {
 	Name   string
-	Task   string // the first of them
+	Task   string // the first item
 	Count  int
 	Shares []report.Share
 	Took   time.Duration // together
@@ -101,7 +101,7 @@ func (l *taskList) statuses(seen map[string]bool) {
 	}
 }
 
-// ranFor is how long a task ran in this run; a cached one has not.
+// ranFor is how long a task ran in this run; 0 for a cached task.
 func ranFor(t *runview.TaskReport) time.Duration {
 	if t.State == runview.TaskCached || !t.Took() {
 		return 0

@@ -21,7 +21,7 @@ const (
 	lineAxis  = 22.0
 )
 
-// lineBar is one attempt in a run. The caller sets what comes before X; the rest is laid out.
+// lineBar is one attempt in a run. The caller sets the fields before X; timelineOf sets the others.
 type lineBar struct {
 	span
 	Href       string // address of a page about it; "" none
@@ -32,7 +32,7 @@ type lineBar struct {
 	lane       int
 }
 
-// timeline shows the times of executions. Those that overlap are in different lanes.
+// timeline shows the times of executions. Overlapping executions are in different lanes.
 type timeline struct {
 	H      float64
 	Bars   []*lineBar
@@ -42,7 +42,7 @@ type timeline struct {
 	Note   string
 }
 
-// smalls are the bars of one state that are drawn as one path.
+// smalls are bars of one state that are drawn as one path.
 type smalls struct{ State, Path string }
 
 type tick struct {
@@ -134,8 +134,8 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	return l
 }
 
-// lanes gives each bar the first lane of its worker that is free, and returns the number of lanes, and the number of
-// bars without one.
+// lanes gives each bar the first free lane of its worker. It returns the number of lanes, and the number of bars
+// without a lane.
 func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
@@ -162,7 +162,7 @@ func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 	return max(first+len(ends), 1), left
 }
 
-// first is 1 for what is drawn one by one before all others.
+// first is 0 for bars that sort first, else 1.
 func first(is bool) int {
 	if is {
 		return 1
@@ -206,7 +206,7 @@ func (l *timeline) ticks(span time.Duration) {
 	for t := time.Duration(0); t <= span; t += max(step, ms) {
 		x := math.Round(float64(t)/float64(max(span, 1))*lineWidth*10) / 10
 		text := clock(t)
-		if x > lineWidth-40 { // it would be cut off
+		if x > lineWidth-40 { // the label would be cut off
 			text = ""
 		}
 		l.Ticks = append(l.Ticks, tick{X: x, Text: text})

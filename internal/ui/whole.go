@@ -20,12 +20,13 @@ const everywhere = ""
 // Bounds of the feed of the whole repository.
 const (
 	namesPace   = 5 * time.Second  // between two looks for new workspaces, where a look costs nothing
-	perRequest  = 10 * time.Second // of waiting for each request of an idle look, where requests are charged for: 360 an hour
-	busyRequest = time.Second      // and while a run is at work
-	maxJoined   = 64               // workspaces that are followed by their events; others are looked for with the names
+	perRequest  = 10 * time.Second // pause per request of an idle look, if requests are charged for: 360 an hour
+	busyRequest = time.Second      // the same while a run is at work
+	maxJoined   = 64               // workspaces that are followed by their events; others are found by looking at names
 )
 
-// followAll follows all workspaces until ctx ends. Its cursors are of this feed alone: a page that was away is told to look once.
+// followAll follows all workspaces until ctx ends. Its cursors are of this feed alone: a page that was away is told
+// once to load again.
 func (at *feed) followAll(ctx context.Context, f *feeds) {
 	mine, n := rand.Text(), 0
 	tell := func() {

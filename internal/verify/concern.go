@@ -18,14 +18,14 @@ import (
 type need struct {
 	kind      needKind
 	workspace string
-	name      string // of the dataset or task, with what is below it in path
+	name      string // of the dataset or task; path leads on from it
 	pkg       string // name@version
 	path      string // below the object that the owner names
 	top       objectstore.Hash
 	key       executions.Key // of an execution
 	execution string
 	label     string // of an execution, for display
-	linked    string // the package file that the workspace follows, where the input is linked
+	linked    string // the followed package file, if the input is linked
 }
 
 type needKind int
@@ -104,7 +104,7 @@ func (n *need) advice() string {
 	return ""
 }
 
-// owner finds out which objects below a root are broken, and the owner's need of them.
+// owner finds out which objects below a root are broken, and why the owner needs them.
 func (t *tracer) owner(r reach.Root) error {
 	switch r.Owner.Kind {
 	case reach.APackage:
@@ -175,7 +175,7 @@ func (t *tracer) isBroken(r reach.Ref) bool {
 	return object || malformed
 }
 
-// marked are the inputs of a package whose content an export may leave out.
+// marked returns the inputs of a package whose content an export may leave out.
 func (t *tracer) marked(h objectstore.Hash) (map[string]bool, error) {
 	pkg, err := t.v.Workspaces.Packages.Load(t.ctx, h.String())
 	if err != nil {
@@ -254,7 +254,7 @@ func (t *tracer) workspace(ws string) (marked map[string]bool, linked map[string
 	return marked, linked, nil
 }
 
-// execution checks the output of a success. A rejected one is never a hit, so its output may be incomplete.
+// execution checks the output of a success. A rejected success is never a hit, so its output may be incomplete.
 func (t *tracer) execution(r reach.Root) error {
 	parts, err := t.below(r.Ref, 0)
 	if err != nil || len(parts) == 0 {
@@ -263,7 +263,7 @@ func (t *tracer) execution(r reach.Root) error {
 	e, err := t.v.Curator.Get(t.ctx, r.Owner.Key, r.Owner.ID)
 	switch {
 	case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
-		return nil // pruned meanwhile; or a fault of its own
+		return nil // pruned meanwhile, or unreadable, which is a fault of its own
 	case err != nil:
 		return err
 	case e.Rejected():

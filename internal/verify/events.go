@@ -39,7 +39,7 @@ func (v *eventLogs) events(ctx context.Context, ws string) error {
 			}
 		}
 		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort, told)
-		if bad != nil { // a dead writer may have left a line that has been cut meanwhile
+		if bad != nil { // the damage may be a line of a dead writer that has been cut meanwhile
 			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort, told)
 		}
 		if ctx.Err() != nil {
@@ -90,7 +90,7 @@ func (v *eventLogs) journal(ctx context.Context, ws string) error {
 	return nil
 }
 
-// importedEvents are those that an imported run came with.
+// importedEvents are the events with which an imported run came.
 type importedEvents struct {
 	workspace, run string
 	bounds         events.Bounds
@@ -104,7 +104,7 @@ func (i *importedEvents) check(ctx context.Context, v *eventLogs) error {
 		return err
 	}
 	if _, err := v.Records.Get(ctx, runview.Key(i.workspace, i.run)); errors.Is(err, refstore.ErrNotFound) {
-		return nil // it went with them
+		return nil // the run's record was removed with them
 	}
 	v.badEvents(i.workspace, i.run, bad, "import the run again", nil)
 	return ctx.Err()
@@ -169,7 +169,7 @@ func (v *eventLogs) history(ctx context.Context, ws string) error {
 	return nil
 }
 
-// follower is the run after another one, and what its first event says about the end of that one's log.
+// follower is the run after another run, and what its first event says about the end of the other run's log.
 type follower struct {
 	run string
 	seq int64
@@ -225,7 +225,7 @@ func (v *eventLogs) log(ctx context.Context, ws, run string, next follower, olde
 		if own != nil {
 			advice = "with --repair, or by the next start, what the record of the run knows is told again"
 		}
-		if at, torn := v.torn[run]; torn { // it is told; now it is known how far the log went
+		if at, torn := v.torn[run]; torn { // already reported, but only now is the log's true end known
 			v.report.Faults[at].mend = v.mending(ws, run, v.mendUpTo(next.seq))
 		} else {
 			v.badEvents(ws, run, bad, advice, v.mendUpTo(next.seq))
@@ -249,7 +249,7 @@ func (v *eventLogs) log(ctx context.Context, ws, run string, next follower, olde
 	return first, true, nil
 }
 
-// lacks says what the log of a run lacks of which nothing tells how it ended.
+// lacks says what is missing in the log of a run if nothing tells how the run ended.
 func (v *eventLogs) lacks(ctx context.Context, ws, run string, own *record.Run, gone bool) (string, error) {
 	if gone {
 		return "are gone", nil
@@ -265,7 +265,7 @@ func (v *eventLogs) lacks(ctx context.Context, ws, run string, own *record.Run, 
 	return "have no end", nil
 }
 
-// changing tells whether a run is at work, which may be about to end, or has just replaced this one.
+// changing tells whether a run is at work, which may be about to end, or whether a run has just replaced this one.
 func (v *eventLogs) changing(ctx context.Context, ws, run, next string) (bool, error) {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil || next == "" && s.CurrentRunID != run {

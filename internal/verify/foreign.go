@@ -11,7 +11,8 @@ import (
 // ForeignEntry is a link, a pipe, or a file in the place of a folder, where e3 has put none.
 type ForeignEntry struct{ Where, Problem string }
 
-// foreign reports such entries. As long as there are some nothing is repaired: what lies behind them seems to be gone.
+// foreign reports foreign entries. While there are any, nothing is repaired, because everything behind them seems to
+// be gone.
 func (v *verifier) foreign(ctx context.Context) error {
 	if v.Foreign == nil {
 		return nil
@@ -27,7 +28,7 @@ func (v *verifier) foreign(ctx context.Context) error {
 	return err
 }
 
-// past goes on after what could not be checked because of a foreign entry, which is a fault of its own.
+// past turns the error of a check that a foreign entry has stopped into a note: the entry is a fault of its own.
 func (v *verifier) past(err error) error {
 	if !errors.Is(err, refstore.ErrForeign) && !errors.Is(err, objectstore.ErrForeign) {
 		return err

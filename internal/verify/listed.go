@@ -134,8 +134,8 @@ func (l *lists) entered(ctx context.Context, key refstore.Key) error {
 	return nil
 }
 
-// listedEvents checks that the list of all workspaces with events, which a table keeps as one item each, has these
-// workspaces.
+// listedEvents checks that these workspaces are in the list of all workspaces with events. A table keeps an item for
+// each.
 func (v *eventLogs) listedEvents(ctx context.Context, workspaces []string) error {
 	var have []string // before the listing: a run that begins meanwhile is listed before it has events
 	for _, ws := range workspaces {

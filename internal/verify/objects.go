@@ -75,7 +75,8 @@ func (v *verifier) hashShard(ctx context.Context, shard byte) error {
 	return nil
 }
 
-// look hashes an object, and if that fails once more: it may have been put again, or collected, in between.
+// look hashes an object. If the hash is wrong it hashes again, because the object may have been put again, or
+// collected, in between.
 func (v *verifier) look(ctx context.Context, h objectstore.Hash) (damage, bool) {
 	err := v.Objects.Verify(ctx, h)
 	if err == nil || errors.Is(err, objectstore.ErrNotFound) {

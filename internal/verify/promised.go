@@ -19,23 +19,23 @@ import (
 	"e3/objectstore"
 )
 
-// Pruning leaves a tombstone of each execution that it removes. So an execution that is neither on record nor has one was
-// removed by hand. That is a fault where the record of a workspace's latest run names it, since starts rely on that record.
-// Where only events of a run name it, its logs are gone, which is a note; for as long as tombstones stay. Imported runs
-// may name executions that were never imported: that is a note too.
+// Pruning leaves a tombstone of each execution that it removes. So an execution that has neither a record nor a
+// tombstone was removed by hand. That is a fault if the record of a workspace's latest run names the execution, since
+// starts rely on that record. If only events of a run name it, its logs are gone, which is a note, as long as
+// tombstones are kept. Imported runs may name executions that were never imported: that is a note too.
 type promises struct {
 	*verifier
 	mu     sync.Mutex
 	seen   map[uuid.UUID]struct{} // executions on record
-	absent map[string]*promise    // named, and not seen; by id
+	absent map[string]*promise    // by id: named, but not seen
 }
 
-// promise is an execution that is named, and what names it.
+// promise is a named execution, with the record or event that names it.
 type promise struct {
 	workspace, run, task string
 	latest               bool // the record of the workspace's latest run names it
 	pkg                  string
-	key                  executions.Key // the zero key if no event tells it
+	key                  executions.Key // zero if no event tells the key
 	output               string
 }
 
@@ -91,8 +91,8 @@ func (p *promises) met(id string) {
 	}
 }
 
-// told notes what an event of a run that was made here says about an execution. since is the time from which on
-// tombstones tell what was pruned.
+// told notes what an event of a run that was made here says about an execution. since is the time since which
+// tombstones are complete.
 func (p *promises) told(e *events.Event, since time.Time) {
 	d := e.Facts()
 	if e.Execution == "" {
@@ -120,7 +120,7 @@ func (p *promises) told(e *events.Event, since time.Time) {
 	}
 }
 
-// unmet reports the executions that are named and nowhere.
+// unmet reports the executions that are named but gone.
 func (p *promises) unmet(ctx context.Context) error {
 	type run struct {
 		workspace, id string
@@ -166,8 +166,8 @@ func (p *promises) unmet(ctx context.Context) error {
 	return nil
 }
 
-// gone tells whether an execution is named still, was not made meanwhile, and has left no tombstone. pruned remembers the
-// tombstones of tasks.
+// gone tells whether an execution is still named, was not made meanwhile, and has left no tombstone. pruned remembers
+// the tombstones of tasks.
 func (p *promises) gone(ctx context.Context, x *promise, id string, pruned map[objectstore.Hash]map[string]bool) (bool, error) {
 	if x.latest {
 		s, err := p.Workspaces.State(ctx, x.workspace)
@@ -194,8 +194,7 @@ func (p *promises) gone(ctx context.Context, x *promise, id string, pruned map[o
 	return !pruned[x.key.Task][id], nil
 }
 
-// goneFrom is gone for an execution of which no event tells the key. It may have been made on any inputs of the task that
-// the package of its run has.
+// goneFrom is gone for an execution whose key no event tells. It may have been made on any inputs of the run's task.
 func (p *promises) goneFrom(ctx context.Context, x *promise, id string) (bool, error) {
 	tasks, err := p.Workspaces.Packages.Tasks(ctx, x.pkg)
 	if err != nil || tasks[x.task] == nil {

@@ -67,8 +67,8 @@ func (v *verifier) records(ctx context.Context) error {
 	return v.state(ctx)
 }
 
-// format checks the copies of the repository's description, of which at least one is intact, since the repository was
-// opened.
+// format checks the copies of the repository's description. At least one copy is intact, since the repository could
+// be opened.
 func (v *verifier) format(ctx context.Context) error {
 	if v.Format == nil {
 		return nil
@@ -112,8 +112,8 @@ type table struct {
 	beside    bool // the check is about a field: an empty or damaged value is no fault here
 	owner     func(sort string) string
 	advice    string
-	mend      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // nil: it cannot be repaired
-	lost      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // for a record that is gone; nil: as mend
+	// mend repairs a bad record; nil: it cannot be repaired. lost is mend for a record that is gone; nil: mend does it.
+	mend, lost func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error)
 }
 
 // decodes checks that the value of a record can be read.
@@ -149,7 +149,7 @@ func (v *verifier) tables() []table {
 		advice: "with --repair it is as its latest run left it, as far as that is known",
 		mend:   restore,
 	}, {
-		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of a workspace that machines share
+		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of a shared workspace
 		where: file("workspaces", ".beast2~/"+workspace.FieldDeployment), owner: named("workspace"),
 		beside: true, check: func(rec refstore.Record) (err error) {
 			if data, ok := rec.Field(workspace.FieldDeployment); ok && len(data) > 0 {
@@ -237,7 +237,7 @@ func (v *verifier) table(ctx context.Context, t table) error {
 	return nil
 }
 
-// again checks a bad record once more; nil if it is fine now, or is gone.
+// again checks a bad record once more; nil if the record is fine now or gone.
 func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string, check func(refstore.Record) error) (refstore.Record, error, error) {
 	rec, err := v.Records.Get(ctx, key, fields...)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -252,8 +252,8 @@ func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string,
 	return rec, check(rec), nil
 }
 
-// lostWorkspaces finds workspaces that were removed by hand, with their witnesses: e3 removes what is derived from a workspace
-// before the workspace itself, so that no crash leaves it alone.
+// lostWorkspaces finds workspaces that were removed by hand, by the records derived from them. e3 removes derived
+// records before the workspace itself, so no crash leaves them alone.
 func (v *verifier) lostWorkspaces(ctx context.Context) error {
 	lost := map[string]string{} // what is left of a workspace, by its name
 	for partition, what := range map[string]string{"INDEX/links": "the link to its package file", "INDEX/proofs": "the proof of its results"} {
@@ -270,10 +270,10 @@ func (v *verifier) lostWorkspaces(ctx context.Context) error {
 			}
 			left, err := v.Records.Get(ctx, rec.Key)
 			if err != nil {
-				continue // it went with the workspace
+				continue // removed with the workspace
 			}
 			if link, err := record.DecodeLink(left.Value); partition == "INDEX/links" && err == nil && link.File == "" {
-				continue // an import writes this one before the workspace, and may have been cut off
+				continue // an import, which may have been cut off, writes this record before the workspace
 			}
 			lost[rec.Key.Sort] = what
 		}
@@ -347,7 +347,7 @@ func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// blocks are those of a workspace's tasks that wait, or waited, for approval.
+// blocks are the blocks of a workspace's tasks that wait, or waited, for approval.
 func (v *verifier) blocks(ws string) table {
 	return table{
 		partition: approval.Partition(ws), advice: "the next start asks again", mend: v.remove("removed: the next start asks again"),
@@ -467,7 +467,7 @@ func (v *verifier) state(ctx context.Context) error {
 			continue
 		}
 		now, err := v.Records.Get(ctx, last.state.Key)
-		if err == nil && now.Version == last.state.Version { // or else a run has just replaced it
+		if err == nil && now.Version == last.state.Version { // otherwise a run has just replaced it
 			v.note("workspace %s names run %s as its latest, whose record is gone; the next start makes another", last.workspace, last.run)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
 // finds a fault, a second walk finds all owners that need the object, and the way in which they need it.
 //
-// If an object is broken both before and after the second walk reads an owner, it is a fault of that owner. For a
-// collection removes an object only after its references are gone, and a new reference is written only after its object
-// was put.
+// An object that is broken both before and after the second walk reads an owner is a fault of that owner: a
+// collection removes an object only after its references are gone, and a new reference is written only after its
+// object was put.
 func (v *verifier) references(ctx context.Context) error {
 	v.progress(Progress{Phase: Following})
 	b, err := v.broken(ctx)
@@ -51,8 +51,8 @@ func (v *verifier) stores() *reach.Stores {
 	return &reach.Stores{Records: v.Records, Objects: v.Objects, Executions: v.Curator, Jobs: v.Jobs}
 }
 
-// broken has the references that a walk could not follow. A missing or damaged object is broken for all; one of the
-// wrong content only for references of that kind.
+// broken has the references that a walk could not follow. A missing or damaged object is broken for all references;
+// an object with the wrong content only for references of that kind.
 type broken struct {
 	objects   map[objectstore.Hash]damage
 	malformed map[reach.Ref]string

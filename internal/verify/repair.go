@@ -35,8 +35,8 @@ func (v *verifier) repair(ctx context.Context) error {
 	return v.confirm(ctx)
 }
 
-// confirm checks the repository again, but for objects that were whole: a repair counts only if its fault is gone. Faults that
-// only show now, since a repair has removed what hid them, are reported too.
+// confirm checks the repository again, except objects that were whole: a repair counts only if its fault is gone.
+// Faults that a repair has uncovered are reported too.
 func (v *verifier) confirm(ctx context.Context) error {
 	again := newVerifier(v.Stores, Options{Sample: v.Sample})
 	for h, d := range v.corrupt {
@@ -55,7 +55,7 @@ func (v *verifier) confirm(ctx context.Context) error {
 	for _, f := range again.report.Faults {
 		known := false
 		for i := range v.report.Faults {
-			if was := &v.report.Faults[i]; was.Where == f.Where { // what was corrupt may be missing now
+			if was := &v.report.Faults[i]; was.Where == f.Where { // a corrupt object may be missing now
 				if known = true; was.Repaired {
 					was.Repaired = false
 					was.Remedy += "; not repaired: " + f.Problem
@@ -172,7 +172,7 @@ func (v *verifier) lostOutput(ws, task string) {
 	v.outputs[ws][task] = true
 }
 
-// reruns finds the tasks that will run again: those whose output is lost, and those of retired executions, unless
+// reruns finds the tasks that will run again: tasks whose output is lost, and tasks of retired executions, unless
 // they have another hit.
 func (v *verifier) reruns(ctx context.Context) error {
 	if err := v.retiredInRuns(ctx); err != nil {
@@ -194,7 +194,7 @@ func (v *verifier) reruns(ctx context.Context) error {
 		}
 		rows, err := v.Workspaces.Datasets.Names(ctx, ws)
 		if err != nil {
-			continue // it must be deployed again first, as that fault's advice says
+			continue // the workspace must be deployed again first, as the advice of its fault says
 		}
 		for _, row := range rows {
 			if task := row.Name; row.Output && tasks[task] && !answered[task] {
@@ -205,8 +205,8 @@ func (v *verifier) reruns(ctx context.Context) error {
 	return nil
 }
 
-// retiredInRuns finds the tasks in the latest runs of workspaces whose execution was retired. Unreadable runs are faults
-// of their own.
+// retiredInRuns finds, in the latest runs of workspaces, the tasks whose execution was retired. Unreadable runs are
+// faults of their own.
 func (v *verifier) retiredInRuns(ctx context.Context) error {
 	if len(v.retired) == 0 {
 		return nil

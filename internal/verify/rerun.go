@@ -26,7 +26,7 @@ type Again struct {
 	Task      string        `json:"task"` // <workspace>.<task>
 	Result    Result        `json:"result"`
 	Before    string        `json:"was,omitempty"`       // of the workspace's dataset
-	Execution string        `json:"execution,omitempty"` // the new one
+	Execution string        `json:"execution,omitempty"` // the new execution
 	WasOutput string        `json:"wasOutput,omitempty"`
 	Output    string        `json:"output,omitempty"`
 	WasTook   moment.Millis `json:"wasMs,omitempty"`
@@ -41,7 +41,7 @@ type Again struct {
 	Err error                 `json:"-"` // why nothing could be executed
 }
 
-// A Result is how an execution compares with the earlier one, which was a success.
+// A Result compares an execution with an earlier success.
 type Result string
 
 // The results.
@@ -53,7 +53,7 @@ const (
 	Impossible Result = "impossible" // nothing could be executed
 )
 
-// describe says in the answer what has come of it.
+// describe fills in the answer's fields about the outcome.
 func (a *Again) describe() {
 	a.Result = Impossible
 	if a.Was != nil {
@@ -254,8 +254,8 @@ func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.L
 	return found, nil
 }
 
-// request is the request of an earlier execution. Its inputs, which may have no reference any more, are protected from
-// collections until release.
+// request makes an earlier execution's request again. Nothing may refer to its inputs any more, so they are protected
+// from collections until release.
 func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *executions.Execution) (*executions.Request, *record.Task, func(), error) {
 	load := func(ctx context.Context) (*record.Task, error) {
 		return executions.LoadTask(ctx, r.Objects, e.Key.Task)

@@ -12,8 +12,8 @@ import (
 )
 
 // A run's record requires the nodes of its snapshots, though not their datasets, and a collection keeps these nodes.
-// Only an imported run may lack them from the beginning, since its zip file may lack them. Missing nodes that only
-// events name give a note.
+// Only an imported run may lack nodes from the beginning, since its zip may lack them. Missing nodes that only events
+// name give a note.
 
 // snapshot checks the nodes that a run's record or events name.
 func (t *tracer) snapshot(r reach.Root) error {

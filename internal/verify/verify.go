@@ -58,7 +58,7 @@ type Stores struct {
 	Place func(ctx context.Context) error
 	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
-	// Foreign returns what lies in the repository's folder and is not of e3's making. nil: not checked.
+	// Foreign returns the entries of the repository's folder that e3 has not made. nil: not checked.
 	Foreign func(context.Context) ([]ForeignEntry, error)
 }
 
@@ -70,7 +70,8 @@ type FormatFault struct {
 	Mend    func(context.Context) error
 }
 
-// Sample is a part of the objects: the Part-th of Of parts of their names, counted from 1. The zero Sample is all of them.
+// Sample is a part of the objects: part number Part, counted from 1, of the Of parts into which their names are
+// divided. The zero Sample is all objects.
 type Sample struct{ Part, Of int }
 
 // IsZero reports whether the sample is everything.
@@ -168,12 +169,12 @@ type FaultKind string
 
 // The kinds of faults.
 const (
-	CorruptObject    FaultKind = "corruptObject"    // its bytes are not those of its name
+	CorruptObject    FaultKind = "corruptObject"    // its bytes do not match its name
 	MissingObject    FaultKind = "missingObject"    // something needs it, and it does not exist
 	MalformedObject  FaultKind = "malformedObject"  // a reference expects other content
 	UnreadableObject FaultKind = "unreadableObject" // the disk cannot read it
 	BadRecord        FaultKind = "badRecord"        // it does not decode, or does not match its place
-	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
+	BadEvents        FaultKind = "badEvents"        // a line is damaged or missing
 	BadLog           FaultKind = "badLog"           // the disk cannot read it
 
 	MissingExecution FaultKind = "missingExecution" // something names it, and it is not on record
@@ -240,7 +241,8 @@ func newVerifier(s Stores, o Options) *verifier {
 	return v
 }
 
-// place checks that the place of the objects belongs to this repository. A start refuses to write to another one's.
+// place checks that the place of the objects belongs to this repository. A start refuses to write to another
+// repository's place.
 func (v *verifier) place(ctx context.Context) error {
 	if v.Place == nil {
 		return nil
@@ -265,7 +267,7 @@ type verifier struct {
 	corrupt map[objectstore.Hash]damage // objects that do not match their names, or cannot be read
 	concern concern
 	retired map[string]bool            // ids of executions that a repair has removed
-	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
+	outputs map[string]map[string]bool // workspace → tasks whose output a repair has removed
 
 	lists     *lists
 	eventLogs *eventLogs
@@ -286,7 +288,7 @@ func (v *verifier) progress(p Progress) {
 func (v *verifier) fault(f Fault) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.strangeAt[f.Where] { // that is said
+	if v.strangeAt[f.Where] { // already reported
 		return
 	}
 	if f.Kind == ForeignThing {

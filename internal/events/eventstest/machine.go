@@ -29,7 +29,7 @@ const (
 	Abandoned State = "abandoned"
 )
 
-// An Edge is a step of a task from one state to another. A bulk event takes it for many tasks at once.
+// An Edge is a step of a task from one state to another. With a bulk event many tasks take it at once.
 type Edge struct {
 	From State
 	Type events.Type
@@ -124,7 +124,7 @@ type machineTask struct {
 	execution string // of that attempt, once it is claimed or has started
 	block     string // the block that defers the task
 	spared    bool   // its failure does not fail the run
-	batch     bool   // its last failure was that of its batch
+	batch     bool   // its last failure was the failure of its batch
 }
 
 // Next takes the next event. After an error the machine must not be used.
@@ -188,8 +188,8 @@ func (m *Machine) many(typ events.Type, n int, crashed bool) error {
 		m.walk(Edge{Unnamed, events.TaskCreated, Pending, true}, n)
 		return nil
 	}
-	// The event does not name the tasks: they are all that never started, had another attempt due, or whose execution
-	// goes on.
+	// The event does not name the tasks: it is about all tasks that never started, had another attempt due, or whose
+	// execution goes on.
 	total := 0
 	if !crashed {
 		m.endRetries()
@@ -212,7 +212,8 @@ func (m *Machine) many(typ events.Type, n int, crashed bool) error {
 	return nil
 }
 
-// endRetries moves the tasks that wait for another attempt when a run is ending: they have failed as their last one did.
+// endRetries moves the tasks that wait for another attempt when a run is ending: they have failed like their last
+// attempt.
 func (m *Machine) endRetries() {
 	m.counts[Failed] += m.counts[Retrying]
 	m.counts[Retrying] = 0
@@ -258,7 +259,7 @@ func (m *Machine) one(e *events.Event, d *events.Data) error {
 	return nil
 }
 
-// proven reports whether an event belongs to a task that was answered before any was announced.
+// proven reports whether an event is about tasks that were answered before any task was announced.
 func proven(e *events.Event, d *events.Data) bool { return e.Type == events.TaskCached && d.As != "" }
 
 // attempted checks that attempts count from 1 and end as they began, and that only deferred tasks are resumed.
@@ -344,7 +345,7 @@ func (m *Machine) end(e *events.Event, d *events.Data) error {
 	return nil
 }
 
-// spared reports whether tasks have failed, and all failures are such that do not fail the run.
+// spared reports whether tasks have failed, and no failure fails the run.
 func (m *Machine) spared() bool {
 	for _, t := range m.tasks {
 		if t.state == Failed && !t.spared {

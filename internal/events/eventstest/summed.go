@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Summed gives the lines of a log their sums (doc/format.md, "Events"), in the place of those that they have. A line that is
-// no whole object stays as it is.
+// Summed gives the lines of a log their sums (doc/format.md, "Events"), and replaces sums that they have. A line that
+// is no whole object stays as it is.
 func Summed(log string) string {
 	var b strings.Builder
 	for line := range strings.Lines(log) {

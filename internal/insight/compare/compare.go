@@ -1,9 +1,9 @@
 // Package compare finds the differences between two sides of a repository's history: runs, workspaces in their present
 // state, or the inputs and results of the next start of a workspace. It writes nothing.
 //
-// Differences are those of inputs, tasks, outputs and metrics. Durations are listed separately, because two runs never
-// take the same time. A result that one side executed and the other found in the cache is no difference. Where a side
-// names something that is not stored any more, the result says so; this is no error.
+// It compares inputs, tasks, outputs and metrics. Durations are listed separately, because two runs never take the
+// same time. A result that one side executed and the other found in the cache is no difference. If a side names an
+// object that is not stored any more, the result says so; this is no error.
 package compare
 
 import (
@@ -64,7 +64,7 @@ type Difference struct {
 	Inputs    Datasets  `json:"inputs"`
 	Tasks     Tasks     `json:"tasks"`
 	Outputs   Datasets  `json:"outputs"`
-	Metrics   []Metrics `json:"metrics"` // that differ, of outputs on both sides
+	Metrics   []Metrics `json:"metrics"` // differing metrics, of outputs on both sides
 	Durations Durations `json:"durations"`
 }
 
@@ -86,7 +86,7 @@ type DatasetChange struct {
 	Files  *Files   `json:"files,omitempty"`
 }
 
-// A Dataset describes a side's dataset. Values and sizes are nil where they cannot be read, or not in reasonable time.
+// A Dataset describes a side's dataset. Values and sizes are nil if they cannot be read in reasonable time.
 type Dataset struct {
 	Kind       string          `json:"kind"` // directory, file or value
 	Hash       string          `json:"hash,omitempty"`
@@ -175,7 +175,7 @@ type Metric struct {
 
 // Durations compares the durations of executions, and of the runs.
 type Durations struct {
-	Tasks    []Duration `json:"tasks"` // with other executions, by name
+	Tasks    []Duration `json:"tasks"` // tasks with other executions, by name
 	WasMs    int64      `json:"wasMs"` // of all executions, also by earlier runs
 	IsMs     int64      `json:"isMs"`
 	RunWasMs int64      `json:"runWasMs,omitempty"` // of a run that has ended
@@ -224,7 +224,7 @@ func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
 type comparison struct {
 	ctx     context.Context
 	was, is *side
-	objects executions.Objects // those of both sides
+	objects executions.Objects // the objects of both sides
 }
 
 // truncate bounds the length of an untrusted text.

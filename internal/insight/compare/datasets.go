@@ -59,7 +59,7 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 			return d, nil
 		}
 		d.Unknown = join(was.gone, is.gone)
-		// A dataset that one side does not know need not be missing there.
+		// If a side does not know all its datasets, an unknown one need not be missing.
 		known = func(name string) bool { return was.has(name) && is.has(name) }
 	}
 	names := map[string]bool{}

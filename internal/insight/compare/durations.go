@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A difference of durations is notable from half a second and a fifth of the shorter one on.
+// A difference of durations is notable if it is at least half a second and a fifth of the shorter duration.
 const (
 	notableTime  = 500 * time.Millisecond
 	notableShare = 5

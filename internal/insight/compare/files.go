@@ -68,7 +68,7 @@ func (f *differ) fault(err error) error {
 	return nil
 }
 
-// change adds a change; of a directory that only one side has, it adds the entries. Where one side has a file and the
+// change adds a change. For a directory that only one side has, it adds the entries. If one side has a file and the
 // other a directory, the file comes first, so that the order does not depend on the order of the sides.
 func (f *differ) change(t tree.Change) error {
 	wasDir := t.Was != nil && t.Was.Kind == tree.KindDir

@@ -215,7 +215,7 @@ func member(key, name string) string {
 	return key + "." + name
 }
 
-// compareMetric compares two values, of which one may be missing.
+// compareMetric compares two values; one may be missing.
 func compareMetric(key string, was, is json.RawMessage) (m Metric, differs bool) {
 	m = Metric{Key: key, Was: was, Is: is, Change: Changed}
 	switch {
@@ -248,7 +248,7 @@ func compareMetric(key string, was, is json.RawMessage) (m Metric, differs bool)
 	return m, true
 }
 
-// DeltaText is the change of a number, and its share of what the number was; "" of what is no number.
+// DeltaText is the change of a number, also in percent of the first value; "" if a value is no number.
 func (m *Metric) DeltaText() string {
 	if m.Delta == nil {
 		return ""

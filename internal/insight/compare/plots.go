@@ -11,7 +11,7 @@ import (
 // kindPlot marks an output that is a plot: a table of numbers, or a picture.
 const kindPlot = "plot"
 
-// A Plot is the content of an output of a side that its package marks as a plot.
+// A Plot is the content of an output that a side's package marks as a plot.
 type Plot struct {
 	Side  string
 	Task  string // with its label

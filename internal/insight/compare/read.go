@@ -33,13 +33,13 @@ type side struct {
 type datasets struct {
 	leaves map[string]record.Leaf
 	open   map[string]bool // not known before their tasks have run
-	gone   string          // why some or all are not known
-	hash   string          // of the node that names those that are gone, "" where there is none
+	gone   string          // why some or all datasets are not known
+	hash   string          // of the node that names the missing datasets; "": none
 }
 
 // outcome is the outcome of a task, or its cached result.
 type outcome struct {
-	state     string // in words that are the same for cached and executed; "" where the side is no run
+	state     string // the same word for cached and executed; "" if the side is no run
 	execution string
 	duration  time.Duration
 	ended     bool // duration is known
@@ -256,8 +256,8 @@ func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
 	return record.DecodeNode(data)
 }
 
-// outputsOfRun finds the outputs of a run: for each successful task the output in its snapshot, or else that of the
-// task's execution. An output that the workspace held for a failed task does not belong to the run.
+// outputsOfRun finds the outputs of a run: for each successful task the output in the run's snapshot, or else the
+// output of the task's execution. An output that the workspace held for a failed task does not belong to the run.
 func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) error {
 	if _, err := s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"e3/internal/human"
 )
 
-// Sides reads sides as a command line names them, each once; a pattern such as exp* stands for the workspaces that it matches. names
-// lists all workspaces, and is asked where there is a pattern.
+// Sides reads sides as a command line names them, each once; a pattern such as exp* stands for the workspaces that it
+// matches. names lists all workspaces, and is called only for a pattern.
 func Sides(texts []string, names func() ([]string, error)) ([]Side, error) {
 	var sides []Side
 	add := func(s Side) {
@@ -49,7 +49,8 @@ func Sides(texts []string, names func() ([]string, error)) ([]Side, error) {
 	return sides, nil
 }
 
-// HasItems reports whether rows need a column for their items. Labels that name their dimensions need none: the dimensions have theirs.
+// HasItems reports whether rows need a column for their items. Labels that name their dimensions need none, because
+// each dimension has a column of its own.
 func (t *Table) HasItems() bool {
 	return slices.ContainsFunc(t.Rows, func(r *TableRow) bool { return r.Item != "" && !strings.Contains(r.Item, "=") })
 }

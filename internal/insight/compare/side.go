@@ -18,8 +18,8 @@ type What int
 // The kinds of sides.
 const (
 	Workspace What = iota // its present datasets
-	Run                   // a run of it, by the beginning of its id
-	Earlier               // a run of it, by the number of later runs
+	Run                   // a run of the workspace, by the beginning of the run's id
+	Earlier               // a run of the workspace, by the number of later runs
 	Next                  // the next start: package file and inputs on disk, and their results in the cache
 )
 

@@ -47,7 +47,7 @@ const (
 	Higher Better = "higher"
 )
 
-// A TableRow is a side, or an item of a matrix in one. Values are JSON.
+// A TableRow is a side, or an item of a matrix in a side. Values are JSON.
 type TableRow struct {
 	Side    string                     `json:"side"`
 	Item    string                     `json:"item,omitempty"`
@@ -107,7 +107,7 @@ func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table
 	return t, nil
 }
 
-// rows are the rows of a side: one, and one for each label of tasks with metrics.
+// rows are the rows of a side: a row for the side itself, and a row for each label of tasks with metrics.
 func (s Stores) rows(ctx context.Context, d *side) ([]*TableRow, error) {
 	params, err := s.params(ctx, d)
 	if err != nil {
@@ -182,7 +182,8 @@ func (s Stores) rows(ctx context.Context, d *side) ([]*TableRow, error) {
 	return list, nil
 }
 
-// times adds up what tasks took: of an item for its row, of all other tasks for the row of the side, or else the first.
+// times adds up the durations of tasks: the tasks of an item go to the item's row, all other tasks to the side's row,
+// or to the first row if the side has none.
 func (d *side) times(byItem map[string]*TableRow, list []*TableRow) {
 	for task, o := range d.tasks {
 		if !o.ended {
@@ -192,7 +193,7 @@ func (d *side) times(byItem map[string]*TableRow, list []*TableRow) {
 		r := byItem[item]
 		if r == nil {
 			if r = byItem[""]; r == nil {
-				continue // it belongs to no row alone
+				continue // the task belongs to no single row
 			}
 		}
 		r.Ms += o.duration.Milliseconds()
@@ -220,7 +221,7 @@ func itemParams(params map[string]json.RawMessage, item string) {
 	}
 }
 
-// scalarJSON is the JSON of a text from a label: itself if it is a number or a truth value, else as a string.
+// scalarJSON is the JSON of a text from a label: the text itself if it is a number or a truth value, else a string.
 func scalarJSON(text string) json.RawMessage {
 	if v, err := value.ParseJSON([]byte(text)); err == nil {
 		switch v.(type) {
@@ -232,8 +233,8 @@ func scalarJSON(text string) json.RawMessage {
 	return data
 }
 
-// params are the values of a side's inputs by name: those of a file of parameters one by one, and the short hashes of
-// files and directories. A value whose name another one has too is named by its file and that name.
+// params are the values of a side's inputs by name: the values of a file of parameters one by one, and the short
+// hashes of files and directories. If two values have the same name, each is named by its file and that name.
 func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage, error) {
 	list, ofFile := map[string]json.RawMessage{}, map[string]map[string]json.RawMessage{}
 	files := map[string]bool{}
@@ -251,7 +252,7 @@ func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage
 	}
 	for name, leaf := range d.inputs.leaves {
 		if file, _, ok := record.ParamOf(name); ok && files[file] {
-			continue // its file has it
+			continue // its file contains it
 		}
 		if leaf.Kind != record.LeafValue {
 			list[name], _ = json.Marshal(leaf.Hash[:min(len(leaf.Hash), 8)])
@@ -335,8 +336,8 @@ func spread(list map[string]json.RawMessage, at string, text json.RawMessage) er
 	return nil
 }
 
-// nameMetrics makes the columns. A metric is named by its key alone if all are of one output, else by the task, and by
-// the entry where a task has several.
+// nameMetrics makes the columns. A metric is named by its key alone if all metrics come from one output, else also by
+// its task, and by the entry if the task has several.
 func (t *Table) nameMetrics() {
 	entries := map[string]map[string]bool{}
 	seen := map[metric]bool{}
@@ -377,7 +378,7 @@ func (t *Table) nameMetrics() {
 	}
 }
 
-// nameParams makes the columns of parameters, of all or of those that differ between rows.
+// nameParams makes the columns of parameters: of all parameters, or only of those that differ between rows.
 func (t *Table) nameParams(all bool) {
 	names := map[string]bool{}
 	for _, r := range t.Rows {
@@ -407,7 +408,7 @@ func (t *Table) names() []string {
 	return list
 }
 
-// best marks the rows with the best value of a metric, unless it is not known which that is, or all are equal.
+// best marks the rows with the best value of a metric, unless the direction is unknown or all values are equal.
 func (t *Table) best(c *Column) {
 	if c.Better == "" {
 		return
@@ -473,7 +474,7 @@ func (t *Table) sort(column string) error {
 	return nil
 }
 
-// compareJSON orders numbers by their size and before all else, which is ordered as text.
+// compareJSON orders numbers by size. All other values come after numbers, ordered as text.
 func compareJSON(x, y json.RawMessage) int {
 	a, okA := number(x)
 	b, okB := number(y)

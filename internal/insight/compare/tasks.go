@@ -275,8 +275,8 @@ func wireText(w *record.Wire) string {
 	return fmt.Sprintf("%d outputs: %s", len(items), strings.Join(items, ", "))
 }
 
-// policyFacts lists what a policy says beyond the defaults. It names passed variables and secrets, which is safe
-// because a policy holds no values.
+// policyFacts lists the fields of a policy that differ from the defaults. It names passed variables and secrets,
+// which is safe because a policy holds no values.
 func policyFacts(p *record.Policy) []fact { return fieldFacts(nil, reflect.ValueOf(p).Elem()) }
 
 // fieldFacts lists the fields of a policy that are not zero. A list of pairs has a fact for each.
@@ -308,7 +308,7 @@ func fieldFacts(list []fact, v reflect.Value) []fact {
 	return list
 }
 
-// underscored returns the key of the package file that has the name of a field: may_fail of MayFail.
+// underscored turns the name of a field into its key in the package file: MayFail into may_fail.
 func underscored(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -24,18 +24,18 @@ const (
 	Current Status = "current"
 	Stale   Status = "stale"
 	Missing Status = "missing"
-	Unknown Status = "not known yet" // its items are not
+	Unknown Status = "not known yet" // its items are not known yet
 )
 
-// statuses are ordered by how urgent they are for a reader. A node that stands for several has the first status among
-// theirs.
+// statuses are ordered by how urgent they are for a reader. A node that stands for several nodes has the first of
+// their statuses.
 var statuses = [...]Status{
 	Status(runview.TaskFailed), Status(runview.TaskError), Status(runview.TaskInterrupted), Status(runview.TaskDeferred),
 	Status(runview.TaskRunning), Status(runview.TaskClaimed), Status(runview.TaskRetrying), Run, Waits, Status(runview.TaskSkipped),
 	Status(runview.TaskAbandoned), Stale, Missing, Status(runview.TaskSuccess), Hit, Status(runview.TaskCached), Current,
 }
 
-// rank is the place of a status in this order; unknown ones come last.
+// rank is the place of a status in this order; unknown statuses come last.
 func (s Status) rank() int {
 	for i, known := range statuses {
 		if s == known {
@@ -75,7 +75,7 @@ type Node struct {
 	Anchor string
 	// Href is the address of a page that the node links to instead.
 	Href string
-	// Tallies are the statuses of the nodes that this one stands for; nil where it stands for itself.
+	// Tallies are the statuses of the nodes that this one stands for; nil if it stands for itself.
 	Tallies []Tally
 }
 
@@ -85,7 +85,7 @@ type Tally struct {
 	Count  int
 }
 
-// An Edge leads from the node that is read to the one that reads it, by their indices.
+// An Edge leads from a node to a node that reads it, by their indices.
 type Edge struct{ From, To int }
 
 // A Graph can be drawn. Cycles are drawn too, though graphs of tasks have none.

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// The layout is that of Sugiyama, in four steps. Depths are those of the longest paths. Long edges are cut into
-// segments between neighbouring depths. Within each depth, an order with few crossings is found. Then coordinates are
-// chosen that keep this order and hardly lengthen edges. Depth runs from left to right, because labels are wide and
-// low.
+// The layout is Sugiyama's, in four steps. The depth of a node is the length of the longest path to it. Long edges
+// are cut into segments between neighbouring depths. Within each depth, an order with few crossings is found. Then
+// coordinates are chosen that keep this order and hardly lengthen edges. Depth runs from left to right, because
+// labels are wide and low.
 //
 // The implementation is e3's own. github.com/nikolaydubina/go-graph-layout v0.2.0 was tried. It takes exponential time
 // to find the depths (26 diamonds in a row: 14 s). Its order within a depth differs from run to run, and is logged to

@@ -37,7 +37,7 @@ func (g *Graph) SVG(w io.Writer) error {
 // Drawing returns the graph as an element of a page, which needs [Style].
 func (g *Graph) Drawing() (h.Node, error) { return g.draw() }
 
-// draw draws the graph below what its element begins with.
+// draw draws the graph in an element that begins with head.
 func (g *Graph) draw(head ...h.Node) (h.Node, error) {
 	if err := g.check(); err != nil {
 		return nil, err

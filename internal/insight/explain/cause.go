@@ -10,26 +10,26 @@ import (
 // Kind is the sort of a cause. Its values never change.
 type Kind string
 
-// Kinds of differences between a key and that of the nearest earlier success.
+// Kinds of differences between a key and the key of the nearest earlier success.
 const (
 	Command      Kind = "command"
 	Environment  Kind = "environment" // a variable, or a matrix constant
 	Version      Kind = "version"
 	Room         Kind = "room"
 	Batch        Kind = "batch" // whether one command serves several items
-	Image        Kind = "image" // whose files a closed room shows
+	Image        Kind = "image" // the image whose files a closed room shows
 	Input        Kind = "input" // the content of an input of the package
 	Made         Kind = "made"  // the content of an upstream task's output
 	InputAdded   Kind = "input added"
 	InputRemoved Kind = "input removed"
 	InputRenamed Kind = "input renamed"
-	InputPath    Kind = "input path"   // where it is staged
+	InputPath    Kind = "input path"   // where the input is staged
 	InputKind    Kind = "input kind"   // file, executable file, directory, value
 	InputSource  Kind = "input source" // another task, entry or input feeds it
 	ItemAdded    Kind = "item added"   // of a fan-in
 	ItemRemoved  Kind = "item removed"
 	Output       Kind = "output"     // its declaration
-	Definition   Kind = "definition" // of the task object: its order, or a part that is gone
+	Definition   Kind = "definition" // of the task object: order of its parts, or a part that is gone
 	Unknown      Kind = "unknown"    // the evidence is no longer here
 )
 
@@ -42,7 +42,7 @@ const (
 	Untrusted        Kind = "untrusted" // no trusted key has signed it
 	Pruned           Kind = "pruned"
 	OutputGone       Kind = "output gone"
-	Unreadable       Kind = "unreadable" // its record
+	Unreadable       Kind = "unreadable" // its record cannot be read
 	RecordGone       Kind = "record gone"
 	FailedBefore     Kind = "failed before"
 	Retry            Kind = "retry"
@@ -52,7 +52,7 @@ const (
 // Kinds of ends of an execution.
 const (
 	ExitCode  Kind = "exit code"
-	Suspended Kind = "suspended" // and has not been approved since
+	Suspended Kind = "suspended" // it has suspended itself, and was not approved since
 	Signal    Kind = "signal"
 	TimedOut  Kind = "timeout"
 	Cancelled Kind = "cancelled"
@@ -90,7 +90,7 @@ type Cause struct {
 // String describes the cause in one line. A caller that prints it on a terminal makes the names in it safe.
 func (c Cause) String() string { return c.Text }
 
-// about reports whether two causes are the same thing.
+// about reports whether two causes are about the same thing.
 func (c *Cause) about(d *Cause) bool {
 	if c.Kind != d.Kind || c.Workspace != d.Workspace || c.Subject != d.Subject || c.Path != d.Path {
 		return false
@@ -111,7 +111,7 @@ func base(task string) string {
 	return name
 }
 
-// roots are the causes at the ends of a chain, each once.
+// roots are the causes at the ends of the chains below r, each once.
 func (r *Reason) roots() []Cause {
 	var list []Cause
 	r.collect(&list, map[*Reason]bool{})
@@ -152,7 +152,7 @@ func (r *Reason) collect(list *[]Cause, seen map[*Reason]bool) {
 	}
 }
 
-// chain names the tasks from the root's down to r's, upstream first. It is empty if the root is r's own.
+// chain names the tasks from the root's down to r's, upstream first. It is empty if the root is r's own cause.
 func (r *Reason) chain(root *Cause) []string {
 	seen := map[*Reason]bool{}
 	var walk func(*Reason) []string

@@ -49,7 +49,7 @@ func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*ContentC
 	return c, nil
 }
 
-// size is nil where the object is not here.
+// size returns nil if the object is not here.
 func (x *evidence) size(h objectstore.Hash) (*int64, error) {
 	n, err := x.objects().Stat(x.ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -61,7 +61,8 @@ func (x *evidence) size(h objectstore.Hash) (*int64, error) {
 	return &n, nil
 }
 
-// objects also holds objects that the next start would store, where the question is about the next start.
+// objects returns the store of objects. For a question about the next start it also holds the objects that the start
+// would store.
 func (x *evidence) objects() Objects {
 	if x.next != nil {
 		return x.next.Objects

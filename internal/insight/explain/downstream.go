@@ -19,7 +19,7 @@ func (x *explaining) follows(w *Explanation, run string) error {
 	if g == nil || err != nil {
 		return err
 	}
-	if graph.Grows(g.Package) { // what a list decides follows from the task that makes it
+	if graph.Grows(g.Package) { // the tasks of a list follow from the task that makes the list
 		if g, err = graph.Whole(g.Package); err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func (x *explaining) succeeded(ws, task string) (list []history.Attempt, err err
 }
 
 // sameCommand finds successes of tasks that ran the same command and that only the package of the latest run had: the
-// task was renamed and also changed in other parts.
+// task was renamed, and also changed in other parts.
 func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 	if err := x.wire(s); err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 	return list, nil
 }
 
-// runBefore returns the run of the workspace before the one that made a side, or the latest run if the side is the next
-// start's. "" if there is none.
+// runBefore returns the run of the workspace before the run that made a side, or the latest run if the side is the
+// next start. "" if there is none.
 func (x *evidence) runBefore(s *side) (string, error) {
 	before := ""
 	for key, err := range x.Records.ListStreams(x.ctx, refstore.Query{Partition: "EVENTS/" + s.ws}) {

@@ -36,7 +36,7 @@ func (x *evidence) passing(err error) error {
 }
 
 // executed explains why an execution was made. The explanation is about the workspace and task that made it, which
-// may differ from those asked about.
+// may differ from the workspace and task in question.
 func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
 	if r := x.known([2]string{a.ExecutionID}); r != nil {
 		return r, nil
@@ -156,7 +156,7 @@ func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause,
 	if before != nil {
 		limit, began = before.ExecutionID, before.At()
 	}
-	var best *Cause // of a success, or of an unreadable record that may have been one
+	var best *Cause // from a success, or from an unreadable record that may have been a success
 	var failed *executions.Execution
 	for e, err := range x.Executions.List(x.ctx, key) { // the latest first
 		var bad *executions.RecordError
@@ -351,8 +351,8 @@ func (x *explaining) told(s *side) (*Cause, error) {
 	return x.failedAt(s.ws, s.task, a), nil
 }
 
-// latestAt is the latest attempt of a task at a key that is eligible, nil if there is none. An attempt before the recent
-// runs counts as long as the key has a record or a tombstone of that time.
+// latestAt is the latest eligible attempt of a task at a key; nil: none. An attempt from before the recent runs
+// counts only if the key has a record or a tombstone of that time.
 func (x *explaining) latestAt(ws, task string, key executions.Key, eligible func(*history.Attempt) bool) (found *history.Attempt, err error) {
 	err = x.search(x.ctx, ws, task, func(p past) (bool, error) {
 		for i := range p.list {
@@ -388,7 +388,7 @@ func (x *explaining) onRecord(key executions.Key, before string) (bool, error) {
 	}), x.passing(err)
 }
 
-// failedAt says how an attempt ended, at a key that never succeeded.
+// failedAt says how an attempt at a key that never succeeded ended.
 func (x *explaining) failedAt(ws, task string, a *history.Attempt) *Cause {
 	f := x.failureOf(a)
 	return &Cause{Kind: FailedBefore, Workspace: ws, Task: task, Subject: string(f.Kind), Execution: a.ExecutionID, At: a.At(), Reason: f.Text,
@@ -427,8 +427,8 @@ func (x *explaining) ownNearest(s *side, most int) (best *side, err error) {
 	return best, err
 }
 
-// choose finds the nearest among attempts, the latest first. Among equally near ones it prefers the one whose result
-// was used last: a user who reverts a change compares with the state before the change, not with what was tried in
+// choose finds the nearest among attempts, the latest first. Among equally near attempts it prefers the one whose
+// result was used last: a user who reverts a change compares with the state before the change, not with trials in
 // between.
 func (x *evidence) choose(s *side, list []history.Attempt, most int) (*side, error) {
 	var best, gone *side
@@ -466,7 +466,8 @@ func (x *evidence) choose(s *side, list []history.Attempt, most int) (*side, err
 	return best, nil
 }
 
-// answeredLast is the latest run that used an attempt, among the runs before another; "" means all runs.
+// answeredLast is the latest run that used an attempt, among the runs before the run before; if that is "", among all
+// runs.
 func answeredLast(a *history.Attempt, before string) string {
 	last := a.MadeBy
 	for _, run := range a.Runs {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ExitNote says what the exit code in a message like "exit code 141" means where a shell has made it of a signal; "" if it
-// means nothing known. Scripts fail in these ways although no program has printed an error.
+// ExitNote says what the exit code in a message like "exit code 141" means if a shell has made it from a signal; ""
+// if no meaning is known. Scripts fail in these ways although no program has printed an error.
 func ExitNote(message string) string {
 	text, ok := strings.CutPrefix(message, "exit code ")
 	code, err := strconv.Atoi(text)

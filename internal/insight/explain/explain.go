@@ -1,6 +1,6 @@
-// Package explain says why a task ran, would run, failed, or had a result in the cache. It compares the parts of a key
-// with those of the nearest earlier success of the same name, and follows each input that differs to the execution that
-// made it. This leads to the first change (doc/design.md §14).
+// Package explain says why a task ran, would run, failed, or had a result in the cache. It compares the parts of a
+// key with the key of the nearest earlier success of the same name, and follows each input that differs to the
+// execution that made it. This leads to the first change (doc/design.md §14).
 //
 // It reads records, events and objects, and writes nothing. Records that other programs wrote can be wrong in any way:
 // all work is bounded, and an explanation says which evidence is gone or cannot be read.
@@ -29,7 +29,7 @@ const (
 	maxFollowed = 8   // inputs and items of one task that are followed upstream
 	maxCompared = 50  // earlier successes among which the nearest is looked for
 	maxFew      = 8   // compared for Miss
-	recentRuns  = 64  // whose attempts are read at first
+	recentRuns  = 64  // runs whose attempts are read at first
 	maxParts    = 100 // differences of one task that are listed
 	maxFiles    = 5   // changed files that are listed
 	maxCounted  = 10_000
@@ -37,7 +37,7 @@ const (
 	maxLines    = 12 // of a difference between two commands
 	maxTail     = 5  // last lines of a log
 	maxText     = 200
-	clockSlack  = time.Minute // by which the time of an id may be ahead of the local clock
+	clockSlack  = time.Minute // lead of an id's time over the local clock that is tolerated
 )
 
 // Objects is the part of the object store that explanations use.
@@ -75,7 +75,7 @@ type Explainer struct {
 
 	mu       sync.Mutex
 	attempts map[[2]string]past      // by workspace and task
-	from     map[string]string       // by workspace: the first of its recent runs, "" if these are all
+	from     map[string]string       // by workspace: the first of its recent runs; "" if all runs are recent
 	graphs   map[string]*graph.Graph // by package hash; nil: gone
 	runs     map[[2]string]*runFacts // by workspace and run
 	tasks    map[objectstore.Hash]*record.Task
@@ -118,17 +118,17 @@ type Explanation struct {
 	Sentence   string        `json:"sentence"`
 	Execution  *ExecutionRef `json:"execution,omitempty"`  // the explained one
 	Root       Cause         `json:"root"`                 // the first cause; of a current task, the cause of its execution
-	Roots      []Cause       `json:"roots,omitempty"`      // all of these, root first
+	Roots      []Cause       `json:"roots,omitempty"`      // all first causes, root first
 	Chain      []string      `json:"chain,omitempty"`      // the tasks from the root's down to this one
 	Reason     *Reason       `json:"reason,omitempty"`     // leads from the task to the roots
 	Failure    *Failure      `json:"failure,omitempty"`    // of this task, or of the task for which it was skipped
 	Changed    []Cause       `json:"changed,omitempty"`    // since the last success
-	Waiting    *Wait         `json:"waiting,omitempty"`    // for this the active run waits
+	Waiting    *Wait         `json:"waiting,omitempty"`    // why the task waits in the active run
 	Downstream *Downstream   `json:"downstream,omitempty"` // other tasks that the root affects
 	Notes      []string      `json:"notes,omitempty"`
 
 	blockers int    // tasks that it waits for
-	refused  string // the end that the latest run gave the task without running it
+	refused  string // how the latest run ended the task without running it
 }
 
 // A Wait is what a task waits for in an active run.
@@ -164,7 +164,7 @@ type ExecutionRef struct {
 }
 
 // A Reason says why one task ran, or would run. Differences are relative to Compared. Upstream holds the reasons of
-// those that a task upstream has caused.
+// differences that a task upstream has caused.
 type Reason struct {
 	Workspace   string        `json:"workspace"`
 	Task        string        `json:"task"`
@@ -201,7 +201,7 @@ type Failure struct {
 // Downstream are the tasks that read, directly or indirectly, the input or output that the root names.
 type Downstream struct {
 	Of       string           `json:"of"`
-	Run      string           `json:"run,omitempty"` // that it has affected; "": the next one
+	Run      string           `json:"run,omitempty"` // the run that it has affected; "": the next run
 	Total    int              `json:"total"`
 	Ran      int              `json:"ran,omitempty"`
 	Answered int              `json:"answered,omitempty"` // cached: they read the same as before
@@ -219,7 +219,7 @@ type DownstreamTask struct {
 // explaining is the state of one explanation.
 type explaining struct {
 	evidence
-	budget int // reasons that may still be made
+	budget int // number of reasons that may still be made
 	seen   map[[2]string]*Reason
 }
 
@@ -227,7 +227,7 @@ type explaining struct {
 type evidence struct {
 	*Explainer
 	ctx  context.Context
-	next *nextRun // nil where only the past is known
+	next *nextRun // nil if only the past is known
 }
 
 // known returns a short form of a reason that was given before. So nothing is explained twice, and a loop in foreign

@@ -4,7 +4,7 @@ package explain
 // beginning and end.
 const maxTable = 1 << 20
 
-// diffLines returns the lines that were removed and added, at most maxLines of them, and the number of those left out.
+// diffLines returns the removed and added lines, at most maxLines of them, and the number of lines left out.
 func diffLines(a, b []string) ([]Line, int) {
 	list, more := changedLines(a, b)
 	for i := 0; i < len(list); i++ {

@@ -13,8 +13,8 @@ import (
 
 // Miss gives a short reason why a task's key has no cached result. inputs are the input hashes of the key in declared
 // order. Miss reads the records under the key and, if there are none, the latest few successes of that name; it does
-// not go upstream. Call Prefetch first if many tasks are asked about. Stores.Objects must be able to read the task
-// object and its inputs, even if no start has stored them yet.
+// not go upstream. Call Prefetch before asking about many tasks. Stores.Objects must be able to read the task object
+// and its inputs, even if no start has stored them yet.
 func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Key, inputs []objectstore.Hash) (Cause, error) {
 	e := x.explaining(ctx)
 	c := Cause{Kind: Unknown, Workspace: ws, Task: task, Text: "nothing that is still here tells why"}
@@ -61,7 +61,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 		return c, nil // the record was made just now
 	}
 	d := &differences[0]
-	for i := range differences { // a change of the task itself says more than one of its inputs
+	for i := range differences { // a change of the task itself says more than a change of an input
 		if differences[i].Part != Input {
 			d = &differences[i]
 			break
@@ -79,7 +79,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	return c, nil
 }
 
-// content compares the contents of an input, and those of a fan-in item by item.
+// content compares the contents of an input; a fan-in is compared item by item.
 func (x *explaining) content(base *side, d *Difference) (err error) {
 	if d.kind.OfMachine() {
 		return x.variable(d)

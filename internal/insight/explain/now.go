@@ -53,7 +53,8 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 	return next, nil
 }
 
-// nextSide is the key under which the next start would look a task up. All its producers must have results.
+// nextSide is the side of the next start: the key under which it would look a task up. All its producers must have
+// results.
 func (x *evidence) nextSide(i int32) (*side, error) {
 	n := x.next
 	p := &n.plan.Tasks[i]
@@ -207,13 +208,13 @@ func (x *explaining) blockers(i int32) (list, waiting []int32) {
 	return list, waiting
 }
 
-// shows reports whether the output that the workspace shows for a task is the one that a start would set.
+// shows reports whether the workspace already shows, for a task, the output that a start would set.
 func (x *explaining) shows(task string, output objectstore.Hash) bool {
 	leaf, ok := x.next.Outputs.Get(task)
 	return ok && leaf.Hash == output.String()
 }
 
-// path names the tasks on a shortest way from one down to another that reads it, both included.
+// path names the tasks on a shortest path from a task down to a task that depends on it, both included.
 func (x *explaining) path(from, to string) []string {
 	g := x.next.graph
 	start, ok := g.Find(from)
@@ -221,7 +222,7 @@ func (x *explaining) path(from, to string) []string {
 	if !ok || !ok2 {
 		return []string{from, to}
 	}
-	below := map[int32]int32{end: end} // the next one on the way down
+	below := map[int32]int32{end: end} // task → the next task on the way down
 	queue := []int32{end}
 	for len(queue) > 0 {
 		i := queue[0]

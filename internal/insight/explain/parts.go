@@ -18,7 +18,7 @@ type Difference struct {
 	Is       string         `json:"is,omitempty"`
 	Input    string         `json:"input,omitempty"`    // of the package
 	Producer string         `json:"producer,omitempty"` // the task that makes the input
-	Lines    []Line         `json:"lines,omitempty"`    // of a command; of a list, its words
+	Lines    []Line         `json:"lines,omitempty"`    // of a command; if the command is a list, its words
 	More     int            `json:"more,omitempty"`     // lines, files or items
 	Change   *ContentChange `json:"change,omitempty"`
 	Items    []Item         `json:"items,omitempty"` // of a fan-in
@@ -35,13 +35,13 @@ type Line struct {
 	Text string `json:"text"`
 }
 
-// A ContentChange is how the content of an input differs.
+// A ContentChange describes how the content of an input differs.
 type ContentChange struct {
 	WasSize *int64        `json:"wasSize,omitempty"` // of a file
 	IsSize  *int64        `json:"isSize,omitempty"`
 	Files   []FileEdit    `json:"files,omitempty"`  // the first ones
 	Values  []ValueChange `json:"values,omitempty"` // the first ones
-	Count   int           `json:"count,omitempty"`  // of all
+	Count   int           `json:"count,omitempty"`  // number of all changes
 	Gone    string        `json:"gone,omitempty"`   // missing details, and why
 }
 
@@ -64,7 +64,7 @@ type ValueChange struct {
 // An Item of a fan-in.
 type Item struct {
 	Label string `json:"label"`
-	Task  string `json:"task,omitempty"` // that makes it
+	Task  string `json:"task,omitempty"` // the task that makes the item
 	How   string `json:"how"`            // "added", "removed" or "changed"
 
 	was, is objectstore.Hash
@@ -76,12 +76,12 @@ type definition struct {
 	task   objectstore.Hash
 	object *record.Task     // nil: gone
 	key    objectstore.Hash // inputs hash
-	// partial: some of the inputs are not known yet, so key is not either.
+	// partial says that some inputs are not known yet, and so neither is key.
 	partial bool
-	inputs  []objectstore.Hash // nil: not known; zero ones: not known yet
+	inputs  []objectstore.Hash // nil: not known; a zero hash: not known yet
 }
 
-// compare compares two definitions part by part. Contents are compared by their hashes only.
+// compare compares two definitions part by part; contents only by their hashes.
 func compare(was, is *definition) []Difference {
 	const most = 1000 // bound on added and removed inputs that are matched with each other
 	list := parts(was, is)
@@ -211,8 +211,8 @@ func withoutVariables(inputs []record.Input) []record.Input {
 	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind.OfMachine() })
 }
 
-// passedVars are the variables whose values come from the caller's environment. The values returned say how each is
-// passed.
+// passedVars are the variables whose values come from the caller's environment. The returned values say how each
+// variable is passed.
 func passedVars(t *record.Task) []record.EnvVar {
 	var list []record.EnvVar
 	for _, in := range t.Inputs {
@@ -312,7 +312,7 @@ func contentParts(was, is *definition, a, b *record.Task) []Difference {
 		}
 		list = append(list, Difference{Part: Input, Name: in.Name, was: was.inputs[i], is: is.inputs[j], kind: in.Kind, path: in.Path})
 	}
-	if len(list) == 0 && was.task == is.task && !is.partial { // hostile: a record whose inputs are not those of its key
+	if len(list) == 0 && was.task == is.task && !is.partial { // hostile: a record whose inputs do not fit its key
 		list = append(list, Difference{Part: Unknown, Name: "inputs"})
 	}
 	return list

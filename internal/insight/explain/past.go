@@ -10,7 +10,8 @@ import (
 // past holds attempts of a task, the latest first by their ids.
 type past struct {
 	list []history.Attempt
-	// from is the id of a run: attempts are missing that older runs made, and that no later run used; "" if none are.
+	// from is the id of a run: attempts that older runs made and no later run used are missing; "": no attempt is
+	// missing.
 	from string
 }
 
@@ -30,7 +31,7 @@ func (x *Explainer) recent(ctx context.Context, ws, task string) (past, error) {
 	return x.attempts[[2]string{ws, task}], nil
 }
 
-// search passes the recent attempts of a task to a function, and, if it does not find in them what it looks for, all.
+// search passes the recent attempts of a task to found; if that returns false, it passes all attempts.
 func (x *Explainer) search(ctx context.Context, ws, task string, found func(past) (bool, error)) error {
 	p, err := x.recent(ctx, ws, task)
 	if err != nil {

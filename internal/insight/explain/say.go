@@ -160,7 +160,7 @@ func (w *Explanation) since() string {
 	return text
 }
 
-// waitsFor names the first task that blocks this one, and says why that one has no result.
+// waitsFor names the first task that blocks this one, and says why that task has no result.
 func (w *Explanation) waitsFor(because string) string {
 	r := w.Reason
 	if r == nil {

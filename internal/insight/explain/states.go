@@ -47,7 +47,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	return x.follows(w, a.MadeBy)
 }
 
-// mind adds the origin of an execution, and its room.
+// mind adds remarks about the origin and the room of an execution.
 func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 	if a.Execution != nil {
 		if task, err := x.object(a.Key.Task); err == nil && task != nil && task.Room.Closed {
@@ -63,7 +63,8 @@ func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 	}
 }
 
-// wouldRun explains a task that the next start runs. If it has failed with the same key, that failure is explained.
+// wouldRun explains a task that the next start runs. If the task has failed with the same key, that failure is
+// explained.
 func (x *explaining) wouldRun(w *Explanation, i int32, report *runview.TaskReport) (err error) {
 	p := &x.next.plan.Tasks[i]
 	if report != nil && p.Key != nil && report.ExecutionID != "" && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
@@ -182,7 +183,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: truncate(other, maxText) + " is the same on the same inputs: its result counts for both"}
 		return r, Waits, nil
 	}
-	// If its latest attempt at this key failed, that is the reason.
+	// If the task's latest attempt at this key failed, that failure is the reason.
 	var a *history.Attempt
 	if p.Key != nil {
 		var err error

@@ -14,7 +14,7 @@ import (
 	"e3/objectstore/tree"
 )
 
-// differ fills in a reason with the differences between two sides, and follows those that were made upstream.
+// differ fills in a reason with the differences between two sides, and follows differences that were made upstream.
 func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 	list := compare(&was.definition, &is.definition)
 	if len(list) > maxParts {
@@ -133,7 +133,7 @@ func (x *evidence) tool(d *Difference) error {
 	return err
 }
 
-// variableText is the text of a variable. If it has none, the bool is false and the string says why.
+// variableText is the text of a variable. If there is no text, the bool is false and the string says why.
 func (x *evidence) variableText(h objectstore.Hash) (string, bool, error) {
 	plain, err := x.value(h)
 	if x.ctx.Err() != nil {
@@ -305,7 +305,7 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 }
 
 // makers are the executions of a task that left the given content, the latest first. They are sought in the recent
-// runs, and beyond if none of these came before the consumer; "" is the next start.
+// runs, and in older runs if no recent maker came before the consumer; the consumer "" is the next start.
 func (x *explaining) makers(ws, task, entry string, content objectstore.Hash, consumer string) (found []*history.Attempt, err error) {
 	err = x.search(x.ctx, ws, task, func(p past) (bool, error) {
 		found = nil
@@ -328,8 +328,8 @@ func (x *explaining) makers(ws, task, entry string, content objectstore.Hash, co
 }
 
 // makerBefore is the maker of the content that was read before, to be compared with made. If several executions left
-// that content, it is the one with the fewest differences from made. Further differences of the others are irrelevant,
-// because they did not change the content.
+// that content, it is the execution with the fewest differences from made: further differences did not change the
+// content, so they are irrelevant.
 func (x *explaining) makerBefore(was, is *side, task, entry string, content objectstore.Hash, made *history.Attempt) (*history.Attempt, error) {
 	best, err := x.maker(was, task, entry, content)
 	if best == nil || err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // Why explains a task of a workspace: what the next start would do with it and why, or why it failed, or why the
-// execution was made that is its result. If execution is not empty, it is the beginning of an execution's id, and that
-// execution is explained. The workspace need not exist if records or events name the task.
+// execution that is its result was made. If execution is not empty, it is the beginning of an execution's id, and
+// that execution is explained. The workspace need not exist if records or events name the task.
 func (x *Explainer) Why(ctx context.Context, ws, task, execution string) (*Explanation, error) {
 	e := x.explaining(ctx)
 	w := &Explanation{Workspace: ws, Task: task}
@@ -205,7 +205,7 @@ func (x *explaining) explainNow(w *Explanation) error {
 	te, missing := x.Runs.TaskExecutions(x.ctx, w.Workspace, w.Task)
 	var unknown *human.UnknownError
 	if errors.Is(missing, executions.ErrMalformed) {
-		te, missing = &runview.TaskExecutions{}, nil // the latest run says nothing of it
+		te, missing = &runview.TaskExecutions{}, nil // the latest run says nothing of the task
 	}
 	if missing != nil && !errors.Is(missing, human.ErrNotFound) && !errors.Is(missing, packages.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
 		return missing
@@ -268,7 +268,7 @@ func (x *explaining) explainNow(w *Explanation) error {
 	}
 }
 
-// queued finds out whether an active run has all inputs of a task and has not begun to execute it.
+// queued finds out whether an active run has all inputs of a task and has not yet begun to execute the task.
 func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 	var since time.Time
 	for e, err := range events.Query(x.ctx, x.Records, events.Filter{Workspace: w.Workspace, Run: run, Task: w.Task}) {
@@ -338,7 +338,7 @@ func (x *explaining) latest(w *Explanation, te *runview.TaskExecutions) error {
 		return err
 	}
 	if te != nil && te.Task != nil {
-		return nil // it cannot be run here, but it is what the workspace shows
+		return nil // the task cannot run here, but the workspace shows its result
 	}
 	w.State = Removed
 	return nil

@@ -24,7 +24,7 @@ type runFacts struct {
 	force  bool
 	filter string
 	by     string
-	tells  bool // it was written by a version of e3 that records force
+	tells  bool // the event tells whether the run was forced
 }
 
 // run reads the first event of a run. Nothing is known of a run without events.
@@ -177,20 +177,20 @@ func known[T any](x *evidence, read map[objectstore.Hash]T, h objectstore.Hash, 
 	return v, nil
 }
 
-// A side is one of two compared executions: a past one, or the one that the next start would make.
+// A side is one of two compared executions: a past execution, or the execution that the next start would make.
 type side struct {
 	ws, task string
 	definition
-	id   string   // "" of what would be
-	runs []string // that it was part of; the run that made it comes first
-	// wires are its wiring by the names of its inputs, and graph the source of it; nil where no package shows it.
+	id   string   // "" for the next start
+	runs []string // runs that used the execution; the run that made it comes first
+	// wires are its wiring by the names of its inputs, and graph the source of it; nil if no package shows it.
 	wires map[string]*record.Wire
 	graph *graph.Graph
 	hits  map[string]string // of the next start: ids of its producers' results
 	at    *history.Attempt
 }
 
-// made is the run that made a side; "" if it is the next start's.
+// made is the run that made a side; "" if the side is the next start.
 func (s *side) made() string {
 	if s.id == "" || len(s.runs) == 0 {
 		return ""

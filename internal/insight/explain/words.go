@@ -104,10 +104,10 @@ func (d *Difference) Text(task string) string {
 	return "its inputs differed; the earlier ones are no longer on record"
 }
 
-// ofTools is how a task has a program in its key.
+// ofTools names a program that a task has in its key.
 const ofTools = "a program of tools"
 
-// toolText says that a task has a program in its key now, or has it no more.
+// toolText says that a task now has a program in its key, or no longer has it.
 func toolText(program string, has bool) string {
 	name := truncate(program, maxText)
 	switch {
@@ -121,12 +121,13 @@ func toolText(program string, has bool) string {
 	return "program " + name + " was removed from tools"
 }
 
-// programText says how a program differs. changed are the files that do (record.ToolChanges), with commas.
+// programText says how a program differs. changed lists the differing files (record.ToolChanges), separated by
+// commas.
 func programText(program, changed string) string {
 	name := truncate(program, maxText)
 	text := name + " is another program"
 	parts := strings.Split(changed, ", ")
-	if record.ToolFile(program) { // its own file is another input
+	if record.ToolFile(program) { // the program's own file is another input
 		text = "what loads " + name + " is different"
 		var by []string
 		for len(parts) > 0 && strings.HasPrefix(parts[0], record.ToolInterpreter+" ") {

@@ -16,8 +16,8 @@ type Appearance struct {
 	Earliest bool        `json:"earliest,omitempty"` // the task may be older
 }
 
-// appeared finds where the selected tasks appeared. It reads the packages of the runs in their order until all have.
-// Nothing is known if some runs were left out.
+// appeared finds where the selected tasks appeared. It reads the packages of the runs in their order until all
+// selected tasks have appeared. It finds nothing if some runs were left out.
 func (f *finder) appeared() error {
 	if f.q.From != "" || f.q.Only != "" {
 		return nil

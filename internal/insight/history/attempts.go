@@ -30,19 +30,20 @@ func Statuses() []runview.TaskState {
 	}
 }
 
-// An Attempt is an execution of a task, as far as it is still known: by its record, and by events for what the record
-// lacks.
+// An Attempt is an execution of a task, as far as it is still known: from its record, and from events for facts that
+// the record lacks.
 type Attempt struct {
 	runview.Attempt
 	Workspace string
-	// Execution is its record, or nil where the record is gone or cannot be read. Err then says why: it is an
+	// Execution is its record; nil if the record is gone or cannot be read. Err then says why: it is an
 	// *executions.PrunedError, another error that wraps executions.ErrNotFound, or an *executions.RecordError.
 	Execution *executions.Execution
 	Err       error
-	// Runs are the runs of the workspace that it was part of, earliest first: the one that made it, and those that used
-	// its result. MadeBy may be a run of another workspace.
+	// Runs are the runs of the workspace that it was part of, earliest first: the run that made it, and the runs that
+	// used its result. MadeBy may be a run of another workspace.
 	Runs []string
-	// Status is its state now; State is the one that an event has told. Duration goes up to now if it is running.
+	// Status is its state now; State is the state that an event has told. While it runs, Duration is the time until
+	// now.
 	Status runview.TaskState
 }
 
@@ -78,8 +79,8 @@ func (a *Attempt) At() time.Time {
 }
 
 // Attempts returns every execution of a task, given its name in a workspace, whatever its command and its inputs were:
-// the latest first. It reads the events of the workspace, and the executions under every task hash that an event names
-// for the task, or that it has in a present or former package of the workspace. The workspace need not exist.
+// the latest first. It reads the events of the workspace, and the executions under every hash of the task: hashes
+// that events name, and hashes in present and former packages of the workspace. The workspace need not exist.
 func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error) {
 	found, err := Find(ctx, s, Query{Workspace: ws, Tasks: []string{task}})
 	if err != nil {
@@ -125,16 +126,16 @@ func attemptOf(ws, task, id string) *Attempt {
 type Query struct {
 	Workspace string
 	Tasks     []string // by their names
-	Pattern   string   // and those that it fits, as for events.Match; "" is none
-	// Deep also reads every execution of the repository and finds those whose detail names the workspace and the task.
-	// These are older than the events that are kept, or came without events.
+	Pattern   string   // and tasks that it matches, as in events.Match; "" is none
+	// Deep also reads every execution of the repository, and adds executions whose detail names the workspace and the
+	// task: they are older than the kept events, or came without events.
 	Deep bool
-	// From is the id of a run: older runs are not read, nor executions with lesser ids, but for those that answered in the
-	// runs that are read. "" is all.
+	// From is the id of a run: older runs are not read, nor executions with lesser ids, except executions that
+	// answered in the runs that are read. "" is all.
 	From string
 	// Only is the id of a run that has ended: the result has the attempts that its events name, and nothing else is read.
 	Only string
-	// NotStarted adds the failures that left no execution, such as that of a task whose input was missing.
+	// NotStarted adds failures that left no execution, such as the failure of a task whose input was missing.
 	NotStarted bool
 }
 
@@ -150,7 +151,7 @@ type Task struct {
 type Found struct {
 	Tasks   []Task  // by name; includes never executed tasks that Query.Tasks or a package names
 	Damaged []error // logs with damaged lines, which are missing from the result
-	Partial bool    // there are earlier attempts, which are not in the result (Latest)
+	Partial bool    // there are earlier attempts that are not in the result (Latest)
 }
 
 // Find returns the attempts of tasks. It reads the events of the workspace once: memory is proportional to the attempts

@@ -15,8 +15,8 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// A Chooser finds executions of a task by what a user types, such as the beginning of an id or a run. It searches those
-// that the workspace shows, and all that history lists.
+// A Chooser finds executions of a task by what a user types, such as the beginning of an id or a run. It searches the
+// executions that the workspace shows, and all that history lists.
 type Chooser struct {
 	Stores
 	Workspace, Task string
@@ -71,8 +71,8 @@ func (c *Chooser) Past(ctx context.Context) (known []*executions.Execution, foun
 	return nil, false, nil
 }
 
-// Execution finds an execution by the beginning of its id, among the executions of the task's present hash and all that
-// history lists.
+// Execution finds an execution by the beginning of its id, among the executions of the task's present hash and all
+// executions that history lists.
 func (c *Chooser) Execution(ctx context.Context, te *runview.TaskExecutions, prefix string) (*executions.Execution, error) {
 	e, err := c.Runs.FindExecution(ctx, te, prefix)
 	if err == nil && e.ExecutionID == strings.ToLower(prefix) {
@@ -131,8 +131,8 @@ func (c *Chooser) recorded(x *Attempt) (*executions.Execution, error) {
 	return nil, x.Err
 }
 
-// InRun finds the task's execution in a run: the attempt of that number, or, if attempt is 0, the one that counted. The
-// run is given by the beginning of its id.
+// InRun finds the task's execution in a run: the attempt of that number or, if attempt is 0, the attempt that
+// counted. The run is given by the beginning of its id.
 func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*executions.Execution, error) {
 	if x, err := c.inEndedRun(ctx, prefix, attempt); err != nil || x != nil {
 		if err != nil {
@@ -160,8 +160,8 @@ func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*exe
 	return nil, &AbsentError{Task: c.Task, Run: run, Attempt: attempt}
 }
 
-// inEndedRun is InRun by the events of the run alone, so its cost does not depend on what else is on record. It finds
-// nothing unless one run fits, has ended, and has the attempt.
+// inEndedRun is InRun by the events of the run alone, so its cost does not depend on the number of other records. It
+// finds nothing unless one run fits, has ended, and has the attempt.
 func (c *Chooser) inEndedRun(ctx context.Context, prefix string, attempt int64) (*Attempt, error) {
 	runs, err := events.Runs(ctx, c.Records, c.Workspace)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Chooser) inEndedRun(ctx context.Context, prefix string, attempt int64) 
 	return partOf(found.Tasks[0].Attempts, run, attempt), nil
 }
 
-// partOf returns the attempt of that number that a run has made, or, if attempt is 0, the latest that it was part of.
+// partOf returns the attempt of that number that a run has made or, if attempt is 0, the latest attempt in the run.
 func partOf(list []Attempt, run string, attempt int64) *Attempt {
 	for i := range list {
 		x := &list[i]
@@ -231,7 +231,7 @@ func chooseRun(list []Attempt, prefix string) (string, error) {
 	return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
 }
 
-// noPart returns missing if no run has the prefix, and else an error which says that the task was not executed in that
+// noPart returns missing if no run has the prefix, else an error that says that the task was not executed in that
 // run.
 func (c *Chooser) noPart(ctx context.Context, prefix string, missing error) error {
 	for run, err := range c.Runs.List(ctx, c.Workspace) {
@@ -245,11 +245,11 @@ func (c *Chooser) noPart(ctx context.Context, prefix string, missing error) erro
 	return missing
 }
 
-// All lists the executions to choose from, the latest first: all that history knows, and those of other tasks and
-// workspaces under the same key.
+// All lists the executions to choose from, the latest first: all executions that history knows, and executions of
+// other tasks and workspaces under the same key.
 func (c *Chooser) All(ctx context.Context, te *runview.TaskExecutions) ([]Attempt, error) {
 	list, err := c.attempts(ctx, false)
-	if err == nil && len(list) == 0 && len(te.Known) > 0 { // by Past, or of another workspace
+	if err == nil && len(list) == 0 && len(te.Known) > 0 { // found by Past, or made by another workspace
 		list, err = c.attempts(ctx, true)
 	}
 	if err != nil {

@@ -19,9 +19,9 @@ type Entry struct {
 	Message      string             `json:"message,omitempty"`
 	Output       string             `json:"output,omitempty"`  // hash, of a success
 	Attempt      int64              `json:"attempt,omitempty"` // from 1
-	Run          string             `json:"run,omitempty"`     // that made it
+	Run          string             `json:"run,omitempty"`     // the run that made it
 	Worker       string             `json:"worker,omitempty"`  // user@host
-	Current      bool               `json:"current,omitempty"` // it counts now
+	Current      bool               `json:"current,omitempty"` // the execution that counts now
 	Batch        runview.Batch      `json:"batch,omitzero"`
 	Duration     *moment.Millis     `json:"ms,omitempty"` // until now while it runs
 	Reason       string             `json:"reason,omitempty"`

@@ -41,7 +41,7 @@ type taskFinder struct {
 	byID     map[string]*Attempt
 	lost     []*Attempt                // failures without an execution
 	answers  map[string]string         // by run with events of the task: its final execution, "" if it has none
-	hashes   map[objectstore.Hash]bool // that it has, or had
+	hashes   map[objectstore.Hash]bool // hashes that it has, or had
 }
 
 // runFacts holds the facts about a run as a whole, from its events.
@@ -51,7 +51,7 @@ type runFacts struct {
 	pkg     string // hash of the package object
 	filter  string // of the run
 	as      string // the run whose executions are the results of the proven tasks, if one event stands for them all
-	proven  int64  // tasks that this event stands for
+	proven  int64  // number of tasks that this event stands for
 	created int64  // tasks that were announced without their names
 }
 
@@ -129,7 +129,7 @@ func (f *finder) fromPackages() error {
 	return nil
 }
 
-// fromExecutions adds the executions of the tasks, and those that were their results without an event.
+// fromExecutions adds the executions of the tasks, also executions that answered them without an event.
 func (f *finder) fromExecutions() error {
 	if f.q.Only != "" {
 		return nil
@@ -161,7 +161,7 @@ func (f *finder) fromExecutions() error {
 		for inputs, err := range f.s.Executions.Inputs(ctx, h) {
 			if err != nil {
 				if fault := g.Wait(); fault != nil {
-					return fault // that ended the list
+					return fault // the fault that ended the list
 				}
 				return err
 			}
@@ -207,7 +207,7 @@ func (f *finder) lookAfter(ctx context.Context, g *errgroup.Group, h objectstore
 	})
 }
 
-// take adds an execution to the tasks that it belongs to: those with its task hash, and in a deep query the one that
+// take adds an execution to the tasks that it belongs to: tasks with its task hash, and in a deep query the task that
 // its detail names.
 func (f *finder) take(tasks []*taskFinder, e *executions.Execution, err error) error {
 	var bad *executions.RecordError
@@ -340,7 +340,7 @@ func (at *Attempt) recorded(e *executions.Execution) {
 	}
 }
 
-// told fills in the outcome of an attempt from events, where its record is gone.
+// told fills in the outcome of an attempt from events if its record is gone.
 func (at *Attempt) told() {
 	switch {
 	case at.State == runview.TaskDeferred: // its exit code defers it
@@ -348,7 +348,7 @@ func (at *Attempt) told() {
 	case at.State != "":
 		at.Status = at.State
 	case !at.StartedAt.IsZero():
-		at.Status = runview.TaskRunning // if its run is
+		at.Status = runview.TaskRunning // running if its run is
 	case len(at.Runs) > 0:
 		at.Status = runview.TaskSuccess // it was cached
 	default:

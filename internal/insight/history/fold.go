@@ -72,8 +72,8 @@ func (f *finder) filters() []events.Filter {
 	return []events.Filter{filter}
 }
 
-// begin reads a run's first events: about the run itself and about many tasks at a time, before the first about one
-// task.
+// begin reads a run's first events, about the run itself and about many tasks at a time, up to the first event about
+// one task.
 func (f *finder) begin(run string) error {
 	r, head := &runFacts{id: run}, runview.NewFold()
 	f.runs[run] = r
@@ -107,7 +107,7 @@ func (f *finder) add(e *events.Event) {
 		return
 	}
 	d := e.Facts()
-	if e.Run == "" { // the journal tells what became of a dead run's execution
+	if e.Run == "" { // the journal tells how an execution of a dead run ended
 		e.Run = d.Run
 	}
 	if r := f.runs[e.Run]; r != nil {

@@ -7,16 +7,17 @@ import (
 	"e3/internal/events"
 )
 
-// firstRuns is the number of runs that are read at first for each attempt that is wanted; growth is by how much the
-// number grows as long as these have too few.
+// firstRuns is the number of runs that are read at first for each wanted attempt; growth is the factor by which the
+// number grows while the runs have too few attempts.
 const (
 	firstRuns = 2
 	growth    = 4
 )
 
 // Latest is Find for the latest attempts of tasks, at least n of each that want accepts. It reads runs, the latest
-// first, until it has these and one more; so Found.Partial says for certain that there are earlier ones. The attempts
-// that it returns are all that are later than the earliest of them. With a pattern, or in a deep query, it reads all.
+// first, until it has n attempts and one more; so Found.Partial says for certain that there are earlier attempts.
+// Between the earliest returned attempt and now, none is missing. With a pattern, or in a deep query, it reads all
+// runs.
 func Latest(ctx context.Context, s Stores, q Query, n int, want func(*Attempt) bool) (*Found, error) {
 	if n <= 0 || q.Pattern != "" || q.Deep {
 		return Find(ctx, s, q)
@@ -41,8 +42,8 @@ func Latest(ctx context.Context, s Stores, q Query, n int, want func(*Attempt) b
 	return Find(ctx, s, q)
 }
 
-// whole removes the attempts that are earlier than a run, since others of that time were not read, and reports whether
-// each task has more than n of the others that want accepts.
+// whole removes the attempts that are earlier than a run, since other attempts of that time were not read. It reports
+// whether each task has more than n remaining attempts that want accepts.
 func (f *Found) whole(from string, n int, want func(*Attempt) bool) bool {
 	for i := range f.Tasks {
 		t := &f.Tasks[i]

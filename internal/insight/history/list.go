@@ -20,11 +20,11 @@ type Filter struct {
 	Since, Until time.Time // when it began
 	Failed       bool      // only what failed, was cancelled or interrupted
 	Status       []string
-	Exit         []int64 // attempts that ended with one of these; 128 and a signal's number is one that the signal ended
+	Exit         []int64 // attempts with one of these exit codes; 128 plus a signal's number: ended by that signal
 	By           string  // the user and the machine, or a pattern
 	Run          string  // the beginning of the run's id
-	Last         int     // so many of the latest are shown; 0: all
-	Whole        bool    // also those that are not shown are read, for a plot
+	Last         int     // number of latest entries that are shown; 0: all
+	Whole        bool    // entries that are not shown are read too, for a plot
 }
 
 // matches reports whether an entry passes the filter.
@@ -34,7 +34,7 @@ func (f *Filter) matches(status string, bad bool, at time.Time, by string) bool 
 		(f.By == "" || events.MatchWorker(f.By, by))
 }
 
-// ofRun reports whether a run is one that the filter names.
+// ofRun reports whether the filter names a run.
 func (f *Filter) ofRun(run string) bool { return strings.HasPrefix(run, strings.ToLower(f.Run)) }
 
 // wantsRun reports whether a run passes the filter.
@@ -97,13 +97,13 @@ type Point struct {
 // RunList is the history of a workspace.
 type RunList struct {
 	Workspace string         `json:"workspace"`
-	Total     *int           `json:"total,omitempty"` // that match; absent if not all were read
+	Total     *int           `json:"total,omitempty"` // matching entries; absent if not all were read
 	More      bool           `json:"more,omitempty"`  // earlier ones are not shown
 	Runs      []runview.Past `json:"runs"`
-	Durations []Point        `json:"durations"` // of all that match, oldest first
+	Durations []Point        `json:"durations"` // of all matching entries, oldest first
 
 	Shown   []*runview.Report `json:"-"` // Runs
-	Left    int               `json:"-"` // number of those that are not shown; unknown if Partial
+	Left    int               `json:"-"` // number of runs that are not shown; unknown if Partial
 	Partial bool              `json:"-"` // not all were read
 }
 
@@ -152,20 +152,20 @@ type TaskLists struct {
 // TaskList is the history of a task.
 type TaskList struct {
 	Task      string      `json:"task"`
-	Total     *int        `json:"total,omitempty"` // that match; absent if not all were read
+	Total     *int        `json:"total,omitempty"` // matching entries; absent if not all were read
 	More      bool        `json:"more,omitempty"`  // earlier ones are not shown
 	Attempts  []Entry     `json:"attempts"`
 	Created   *Appearance `json:"created,omitempty"` // absent if not all runs were read
-	Durations []Point     `json:"durations"`         // of all that match, oldest first
+	Durations []Point     `json:"durations"`         // of all matching entries, oldest first
 
 	Shown   []Attempt `json:"-"` // Attempts
-	Left    int       `json:"-"` // number of those that are not shown
-	Partial bool      `json:"-"` // and there are earlier ones, which were not read
-	Workers int       `json:"-"` // number of different workers of all that match
+	Left    int       `json:"-"` // number of attempts that are not shown
+	Partial bool      `json:"-"` // earlier attempts exist and were not read
+	Workers int       `json:"-"` // number of different workers of all matching attempts
 }
 
-// Tasks lists the attempts of a task, or of those that fit a pattern of * and ?. A name that history does not know is an error. deep also
-// searches all executions of the repository.
+// Tasks lists the attempts of a task, or of the tasks that match a pattern of * and ?. A name that history does not
+// know is an error. deep also searches all executions of the repository.
 func Tasks(ctx context.Context, s Stores, ws, task string, deep bool, f *Filter) (*TaskLists, error) {
 	single := !events.IsPattern(task)
 	q := Query{Workspace: ws, Deep: deep, NotStarted: true, Pattern: task}
@@ -186,7 +186,7 @@ func Tasks(ctx context.Context, s Stores, ws, task string, deep bool, f *Filter)
 	return l, nil
 }
 
-// taskList is the history of a task of which these attempts match.
+// taskList is the history of a task, whose matching attempts are all.
 func taskList(t *Task, all []Attempt, partial bool, f *Filter) TaskList {
 	l := TaskList{Task: t.Name, Partial: partial, Created: t.Appeared, Attempts: []Entry{}, Durations: []Point{}}
 	workers := map[string]bool{}

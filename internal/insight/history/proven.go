@@ -11,11 +11,11 @@ import (
 	"e3/objectstore"
 )
 
-// proven adds the runs in which one event stands for many tasks that a baseline proves, the selected ones among them.
-// In such a run a task has the same execution as in the baseline. It follows this in both directions: from the run that
+// proven handles runs in which one event stands for many tasks that a baseline proves, among them selected tasks. In
+// such a run a task has the same execution as in the baseline. It follows this in both directions: from the run that
 // executed the task to later runs, and from the latest run, whose record names the execution, to earlier ones.
 func (f *finder) proven() error {
-	var bulk []*runFacts // latest first: a baseline is earlier than what it proves
+	var bulk []*runFacts // latest first: a baseline is earlier than the runs that it proves
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.runs))) {
 		if r := f.runs[id]; r.as != "" {
 			bulk = append(bulk, r)
@@ -125,7 +125,7 @@ const packagesKept = 8
 // packageFacts holds the facts about a package.
 type packageFacts struct {
 	tasks   map[string]*record.PackageTask
-	pkg     *record.Package // nil where it is gone or cannot be read, and after wired
+	pkg     *record.Package // nil if it is gone or cannot be read, and after wired
 	graph   *graph.Graph    // of wired
 	filters map[string]selection
 }
@@ -140,7 +140,7 @@ func (p *packageFacts) hash(task string) (objectstore.Hash, bool) {
 	return h, err == nil
 }
 
-// wired returns the graph of the package, nil where there is none. Most questions do not need it.
+// wired returns the graph of the package; nil: none. Most questions do not need it.
 func (p *packageFacts) wired() *graph.Graph {
 	if p.pkg != nil {
 		if g, err := graph.New(p.pkg); err == nil {
@@ -157,7 +157,7 @@ type selection struct {
 	n     int
 }
 
-// selects returns the tasks that a run with a filter has (nil means all) and their number.
+// selects returns the tasks that a filter selects (nil means all) and their number.
 func (p *packageFacts) selects(filter string) ([]bool, int) {
 	if filter == "" {
 		return nil, p.graph.Len()

@@ -2,7 +2,7 @@ package markup
 
 import "strings"
 
-// isAddress reports whether an attribute is one that a browser follows.
+// isAddress reports whether an attribute holds an address that a browser follows.
 func isAddress(name string) bool {
 	switch name {
 	case "href", "src", "action", "formaction":

@@ -5,7 +5,7 @@
 // this program. [Raw] alone writes what it is given.
 //
 // It uses no reflection on methods. Templates call methods by name, so a program with templates keeps every exported
-// method of every type, and those of the AWS SDKs take 9 MB.
+// method of every type; the methods of the AWS SDKs take 9 MB.
 package markup
 
 import (
@@ -48,8 +48,8 @@ func El(name string, children ...Node) Node {
 	return &element{name, strings.ReplaceAll(class, ".", " "), children}
 }
 
-// Attr is an attribute. An address that would run something, or that has an unusual scheme, becomes one that leads
-// nowhere.
+// Attr is an attribute. An address that would run something, or that has an unusual scheme, is replaced by an address
+// that leads nowhere.
 func Attr(name, value string) Node {
 	if isAddress(name) && !isHarmless(name, value) {
 		value = "#refused"
@@ -57,7 +57,7 @@ func Attr(name, value string) Node {
 	return attribute{name, value}
 }
 
-// Number is an attribute whose value is a number, of which one decimal is written.
+// Number is an attribute whose value is a number, written with one decimal.
 func Number(name string, v float64) Node {
 	return attribute{name, Decimal(v)}
 }
@@ -82,10 +82,10 @@ func Text(s string) Node { return text(s) }
 // Textf is formatted text.
 func Textf(format string, args ...any) Node { return text(fmt.Sprintf(format, args...)) }
 
-// Line is text from elsewhere on one line: what is not visible in it is shown as escapes, as on a terminal.
+// Line is text from elsewhere on one line: invisible characters are shown as escapes, as on a terminal.
 func Line(s string) Node { return text(human.Line(s)) }
 
-// Raw is markup as it is given: it may hold nothing that comes from outside of this program.
+// Raw is markup, written unchanged: it must hold nothing that comes from outside of this program.
 func Raw(s string) Node { return raw(s) }
 
 // If returns the nodes if a condition holds.
@@ -122,7 +122,7 @@ func HTML(root Node) []byte { return append(root.appendTo([]byte("<!doctype html
 // String returns the markup of a node.
 func String(n Node) string { return string(n.appendTo(nil)) }
 
-// ends are the ends of elements without children: those of HTML, and the shapes of SVG.
+// ends are the ends of elements without children: void elements of HTML, and shapes of SVG.
 var ends = map[string]string{
 	"br": ">", "img": ">", "input": ">", "link": ">", "meta": ">", "line": "/>", "path": "/>", "rect": "/>",
 }
@@ -177,7 +177,7 @@ func (r raw) appendTo(b []byte) []byte     { return append(b, r...) }
 
 // escaped appends text as it may stand between tags and in a quoted attribute, of HTML as of XML.
 func escaped(b []byte, s string, isHidden func(rune) bool) []byte {
-	for _, r := range s { // what is not UTF-8 comes as U+FFFD
+	for _, r := range s { // invalid UTF-8 comes as U+FFFD
 		switch {
 		case r == '&':
 			b = append(b, "&amp;"...)
@@ -205,8 +205,8 @@ func isControl(r rune) bool {
 	return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r >= 0x7f && r < 0xa0 || r == '\ufffe' || r == '\uffff'
 }
 
-// isHidden reports whether a character is not for texts: a control, or one that turns the direction of the text around
-// it, which then reads otherwise than it is.
+// isHidden reports whether a character must not be in texts: a control, or a character that turns the direction of
+// the text around it, so that the text reads differently.
 func isHidden(r rune) bool {
 	return isControl(r) || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }

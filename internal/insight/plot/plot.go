@@ -1,5 +1,5 @@
-// Package plot draws tables of numbers as line charts in SVG. The tables of several tasks, as those of a matrix, become one chart
-// with a line for each.
+// Package plot draws tables of numbers as line charts in SVG. The tables of several tasks, such as the items of a
+// matrix, become one chart with a line for each.
 package plot
 
 import (
@@ -33,8 +33,8 @@ type Table struct {
 	Values [][]float64 // by column and row; NaN: none
 }
 
-// Read reads a CSV or TSV table with a header, or a JSON list of objects. It reports false for other content, and for a table
-// that has no column of numbers beside the first.
+// Read reads a CSV or TSV table with a header, or a JSON list of objects. It reports false for other content, and for
+// a table without a column of numbers beside the first.
 func Read(data []byte) (*Table, bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	text := bytes.TrimSpace(data)
@@ -150,7 +150,7 @@ func tableOf(head []string, rows [][]string, ok bool) (*Table, bool) {
 // name makes a text from a file fit for a chart.
 func name(s string) string { return human.Line(human.Truncate(strings.TrimSpace(s), maxName)) }
 
-// An Item is the table of one task; its name is that of its line.
+// An Item is the table of one task; its name names the line.
 type Item struct {
 	Name string
 	*Table
@@ -163,7 +163,7 @@ type Chart struct {
 	Lines  []Line
 }
 
-// A Line is a line of a chart. Of X and Y, NaN breaks it.
+// A Line is a line of a chart. NaN in X or Y breaks it.
 type Line struct {
 	Name string
 	X, Y []float64
@@ -232,7 +232,8 @@ func (t *Table) labels() []string {
 	return list
 }
 
-// place returns where the rows are on the x axis. index has the places of labels; nil: a label's is its row.
+// place returns the places of the rows on the x axis. index has the places of labels; nil: the place of a label is
+// its row.
 func (t *Table) place(index map[string]float64) []float64 {
 	if t.At != nil && len(index) == 0 {
 		return t.At

@@ -18,7 +18,7 @@ const (
 	top, bottom   = 30.0, 34.0
 	wideText      = 6.2 // of a character
 	mostNamed     = 12  // lines with a name below the chart
-	mostPoints    = 800 // of all lines of a chart, per line at least two: a line has no more than the chart has pixels
+	mostPoints    = 800 // of all lines together, at least two per line: more would exceed the chart's pixels
 )
 
 // Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the page's.
@@ -28,10 +28,12 @@ const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:
 .chart g:hover>.l{stroke-width:3;opacity:1}
 `
 
-// colours are those of the first lines, told apart by people with colour blindness as well (Okabe and Ito, darker yellow).
+// colours are the colours of the first lines. People with colour blindness can also tell them apart (Okabe and Ito,
+// darker yellow).
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#8c564b"}
 
-// colour is that of line i of n: its own while there are few, else from blue to red in their order.
+// colour is the colour of line i of n: one of colours while the lines are few, else from blue to red in the order of
+// the lines.
 func colour(i, n int) string {
 	if n <= len(colours) {
 		return colours[i]
@@ -76,7 +78,7 @@ func (c *Chart) Drawing(title string) h.Node {
 			h.Text(h.Shorten(c.X, 50))), names)
 }
 
-// Names says which lines a chart has that shows no name of each; "" if it shows them.
+// Names describes the lines of a chart that is too full to name each; "" if the chart names them.
 func (c *Chart) Names() string {
 	if n := len(c.Lines); n > mostNamed {
 		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
@@ -124,7 +126,7 @@ func (c *Chart) line(i int, x, y extent) h.Node {
 	pen := "M"
 	for k := 0; k < len(l.X); k += max(step, 1) {
 		if k+step >= len(l.X) {
-			k = len(l.X) - 1 // the last one is there in any case
+			k = len(l.X) - 1 // the last point is drawn in any case
 		}
 		if math.IsNaN(l.X[k]) || math.IsNaN(l.Y[k]) {
 			pen = "M"
@@ -187,7 +189,7 @@ func (c *Chart) extents() (x, y extent) {
 
 func (e *extent) add(v float64) { e.from, e.to = min(e.from, v), max(e.to, v) }
 
-// widen makes a range of none, or of one value.
+// widen makes a range if there is no value or only one.
 func (e *extent) widen() {
 	if e.from > e.to {
 		e.from, e.to = 0, 1

@@ -1,5 +1,5 @@
 // Package remaining estimates how long a run still takes, from the durations on record and from what it sees of the
-// run. It never claims more than it knows: an estimate that rests on tasks without history is a lower bound.
+// run. An estimate that includes tasks without history is a lower bound, and says so.
 package remaining
 
 import (
@@ -21,13 +21,13 @@ type Run struct {
 
 	mu       sync.Mutex
 	total    int64 // tasks that were announced
-	done     int64 // of these
+	done     int64 // announced tasks that have ended
 	ended    map[string]bool
 	running  map[string]time.Time
 	families map[string]*average // durations in this run, by the name of a matrix
 	below    map[string]time.Duration
 	last     Estimate
-	at       time.Time // of last
+	at       time.Time // time of the last estimate
 	fresh    time.Duration
 }
 
@@ -51,7 +51,7 @@ func Of(pkg *record.Package, expected func(task string) time.Duration, parallel 
 	}
 }
 
-// Announce adds tasks to what is to do.
+// Announce adds tasks that are to be done.
 func (r *Run) Announce(n int64) { r.locked(func() { r.total += n }) }
 
 // Start tells that the command of a task runs.
@@ -99,8 +99,8 @@ func family(task string) string {
 	return name
 }
 
-// own is how long a task is expected to take: as in its latest execution, else as the others of its matrix took in this
-// run; 0: unknown.
+// own is the expected duration of a task: of its latest execution, else the average of its matrix in this run; 0:
+// unknown.
 func (r *Run) own(task string) time.Duration {
 	if d := r.expected(task); d > 0 {
 		return d
@@ -111,7 +111,8 @@ func (r *Run) own(task string) time.Duration {
 	return 0
 }
 
-// An estimate is given again, less the time that has passed, for a second and for a hundred times what it has cost.
+// An estimate is reused, less the time that has passed, for a second and for a hundred times the time that it took to
+// compute.
 const (
 	fresh = time.Second
 	share = 100
@@ -132,7 +133,7 @@ func (r *Run) Left(now time.Time) Estimate {
 	return r.last
 }
 
-// left takes the greater of two bounds: the work that is left, shared by all cores, and the longest path.
+// left takes the greater of two bounds: the remaining work, shared by all cores, and the longest path.
 func (r *Run) left(now time.Time) Estimate {
 	if r.below == nil {
 		r.below = paths(r.pkg, r.expected)

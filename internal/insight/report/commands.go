@@ -14,13 +14,13 @@ import (
 
 // Bounds of commands.
 const (
-	maxCommands = 120      // commands: of a matrix the first item
-	maxCommand  = 8 << 10  // bytes of one
+	maxCommands = 120      // commands; a matrix counts once
+	maxCommand  = 8 << 10  // bytes of a command
 	maxShown    = 200      // characters of a value
 	maxValueAt  = 64 << 10 // bytes of its object
 )
 
-// Command is what a task runs, with the values that it gets.
+// Command is the command of a task, with the values that the task gets.
 type Command struct {
 	*Row
 	Title  string
@@ -29,7 +29,7 @@ type Command struct {
 	Err    string // why it cannot be shown
 }
 
-// commands reads what the tasks run. Items of a matrix share the command of the first.
+// commands reads the commands of the tasks. Items of a matrix share the command of the first item.
 func (b *builder) commands(c *Contents) error {
 	if b.pkg == nil {
 		return nil

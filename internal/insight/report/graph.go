@@ -16,7 +16,7 @@ type GraphOptions struct {
 }
 
 // Graph is the graph of a package: its tasks in declared order, and what they read. Items of a matrix are a group,
-// which can be folded. Wires to something that the package does not have are left out.
+// which can be folded. Wires to tasks and inputs that the package does not have are left out.
 func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 	g := &diagram.Graph{Title: pkg.Name + "@" + pkg.Version}
 	inputs, tasks := map[string]int{}, map[string]int{}
@@ -112,7 +112,7 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 	return g
 }
 
-// pendingFamilies are the families of tasks whose items are not known, if any is drawn.
+// pendingFamilies are the families whose items are not known; none unless drawn.
 func pendingFamilies(pkg *record.Package, drawn bool) []*record.PackageFamily {
 	var list []*record.PackageFamily
 	for i := range pkg.Families {
@@ -123,8 +123,8 @@ func pendingFamilies(pkg *record.Package, drawn bool) []*record.PackageFamily {
 	return list
 }
 
-// listMakers are the tasks that make the items of a family, by its name. Where each item of another matrix makes a list, these are not
-// named: an item of the family follows from one of them.
+// listMakers are the tasks that make the items of a family, by its name. If each item of another matrix makes a list,
+// these items are not named: an item of the family follows from one of them.
 func listMakers(pkg *record.Package) map[string][]string {
 	makers := map[string][]string{}
 	for i := range pkg.Families {
@@ -132,7 +132,7 @@ func listMakers(pkg *record.Package) map[string][]string {
 		if f.Pending {
 			continue
 		}
-		sole := map[string]string{} // by matrix: the one item that makes lists; "": several do
+		sole := map[string]string{} // by matrix: the only item that makes lists; "": several do
 		for _, k := range f.Lists {
 			task := pkg.Lists[k].Task
 			matrix := matrixOf(task)

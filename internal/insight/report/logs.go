@@ -140,7 +140,7 @@ func (b *builder) taskLog(r *Row, most int64) (TaskLog, error) {
 	return t, nil
 }
 
-// tail reads the last bytes of a stream, and keeps whole lines of these, up to a number. It never reads more.
+// tail reads at most the last most bytes of a stream, and keeps a bounded number of whole lines.
 func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (Tail, error) {
 	n, err := b.s.Executions.LogSize(b.ctx, key, id, stream)
 	if err != nil || n == 0 {

@@ -19,14 +19,14 @@ import (
 // Bounds of metrics.
 const (
 	maxKeys    = 400 // of one file
-	maxColumns = 24  // of a table of several
+	maxColumns = 24  // columns of a table of several files
 	maxDepth   = 32
 	maxValue   = 200 // bytes of a text
 	maxCSVRows = 200
 )
 
-// Table is a table of numbers and words. For one file it has a line for each key, for the files of several items of a
-// matrix a line for each item.
+// Table is a table of numbers and words. For one file it has a line for each key; for the files of several items of a
+// matrix, a line for each item.
 type Table struct {
 	Title  string
 	Head   []string
@@ -35,7 +35,7 @@ type Table struct {
 	Number []bool // columns that hold numbers
 }
 
-// Cell is a value: its text, and the number by which it is sorted, if it is one.
+// Cell is a value: its text and, if it is a number, the number by which it is sorted.
 type Cell struct {
 	Text, Whole string // Whole where Text is rounded
 	Number      bool
@@ -245,7 +245,7 @@ func number(text string) Cell {
 	return c
 }
 
-// tables lays out all metrics: those of a matrix in one table, the rest in a table each.
+// tables lays out all metrics: the files of a matrix in one table, each other file in a table of its own.
 func (o *outputs) tables() []Table {
 	var list []Table
 	groups := map[string][]*metricSource{}
@@ -281,7 +281,7 @@ func (o *outputs) tables() []Table {
 	return list
 }
 
-// single makes keys of a table of one line, so that it fits into the table of its matrix.
+// single turns a table with one line into keys, so that it fits into the table of its matrix.
 func (m *metricSource) single() {
 	if len(m.table) != 2 {
 		return

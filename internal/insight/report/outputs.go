@@ -20,7 +20,7 @@ import (
 
 // Bounds of outputs in a page.
 const (
-	maxFiles      = 24       // of one output that is a directory
+	maxFiles      = 24       // files of an output that is a directory
 	maxFigures    = 120      // plots and reports
 	maxPicture    = 3 << 20  // bytes of one
 	maxFrame      = 2 << 20  // bytes of a report in HTML
@@ -36,7 +36,7 @@ type Content struct {
 	Chart    h.Node
 	Table    *Table
 	Image    string // address of a picture, or the picture itself
-	Document string // HTML, of which nothing runs
+	Document string // HTML in which nothing runs
 	Text     string
 	Note     string
 }

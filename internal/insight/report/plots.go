@@ -13,10 +13,10 @@ import (
 // Bounds of charts.
 const (
 	maxPlot  = 1 << 20 // bytes of a table that is drawn
-	maxDrawn = 200     // of the charts of a family
+	maxDrawn = 200     // tables that are drawn for a family
 )
 
-// A Chart is a plot of a task, or one of all tasks of a matrix: a line for each.
+// A Chart is a plot of a task, or of all tasks of a matrix with a line for each.
 type Chart struct {
 	Task, Name string // the task or family, and the file
 	Drawing    h.Node
@@ -37,7 +37,7 @@ type plotted struct {
 	*plot.Table
 }
 
-// Charts gathers tables and draws those of a family together. The zero value is ready.
+// Charts gathers tables, and draws the tables of a family together. The zero value is ready.
 type Charts struct {
 	groups map[string][]plotted
 	order  []string

@@ -1,8 +1,8 @@
-// Package report gathers what one file shows of a run: its tasks with memory and cores, their commands and logs, and the outputs that
-// the package file marks as metrics, plots and reports. It also has the parts that several pages draw: timelines, graphs, charts and
-// tables. Package ui makes pages of them.
+// Package report gathers the contents of a run's file: the tasks with memory and cores, their commands and logs, and
+// the outputs that the package file marks as metrics, plots and reports. It also has the parts that several pages
+// draw: timelines, graphs, charts and tables. Package ui makes pages of them.
 //
-// Content is untrusted and bounded: what is gathered says where something was cut off or left out.
+// Content is untrusted and bounded: the gathered contents say where something was cut off or left out.
 package report
 
 import (
@@ -25,7 +25,7 @@ type Stores struct {
 // maxRows is the number of tasks in the table.
 const maxRows = 12_000
 
-// Contents are what one file shows of a run, beside its head, its graph and its timeline. Texts are ready to be shown.
+// Contents are the contents of a run's file, apart from its head, graph and timeline. Texts are ready to be shown.
 type Contents struct {
 	Rows     []Row
 	Left     int // tasks that are not in Rows
@@ -33,8 +33,8 @@ type Contents struct {
 	Logs     *Logs
 	Metrics  []Table
 	Figures  []Figure
-	Notes    []string // what is missing among these
-	Versions string   // of e3, that executed the tasks
+	Notes    []string // what is missing above
+	Versions string   // versions of e3 that executed the tasks
 }
 
 // Pictures are the figures that are shown side by side.
@@ -55,7 +55,7 @@ func (c *Contents) HasFrames() bool {
 // Fact is a value with its name.
 type Fact struct{ Name, Value string }
 
-// Share is the number of tasks in a state, and where they are in a bar of 1000.
+// Share is the number of tasks in a state, and their place in a bar of 1000.
 type Share struct {
 	State string
 	Count int
@@ -72,8 +72,8 @@ type Row struct {
 // StateText is the task's state in words.
 func (r *Row) StateText() string { return StateOf(r.TaskReport) }
 
-// Gather reads what a file shows of a run, given its [runview.Runs.Report] and its package; nil: the package is gone, or made by
-// another e3.
+// Gather reads the contents of a run's file, given the run's [runview.Runs.Report] and its package; nil: the package
+// is gone, or made by another e3.
 func Gather(ctx context.Context, s Stores, r *runview.Report, pkg *record.Package) (*Contents, error) {
 	b := &builder{ctx: ctx, s: s, run: r, pkg: pkg}
 	c := &Contents{}
@@ -93,7 +93,7 @@ func Gather(ctx context.Context, s Stores, r *runview.Report, pkg *record.Packag
 	return c, nil
 }
 
-// builder gathers what a file shows.
+// builder gathers the contents of a file.
 type builder struct {
 	ctx     context.Context
 	s       Stores

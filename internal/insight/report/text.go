@@ -42,7 +42,7 @@ func Whence(p *record.Provenance) string {
 	return text
 }
 
-// RunClass is the status that gives a run its colour.
+// RunClass is the status by which a run is coloured.
 func RunClass(r *runview.Report) string {
 	switch s := r.Status(); s {
 	case "completed":

@@ -15,7 +15,7 @@ type Run struct {
 	Workspace      string          `json:"workspace"`
 	Package        string          `json:"package"` // name@version
 	Status         string          `json:"status"`
-	Heard          moment.Time     `json:"heard,omitzero"` // last sign of life of another host, by its clock
+	Heard          moment.Time     `json:"heard,omitzero"` // last sign of life on another host, by that host's clock
 	StartedAt      moment.Time     `json:"startedAt"`
 	CompletedAt    moment.Time     `json:"completedAt"`
 	FailedTask     string          `json:"failedTask,omitempty"` // the first
@@ -36,7 +36,7 @@ type Run struct {
 	Tasks          []TaskReport    `json:"tasks,omitempty"`
 }
 
-// TaskQueued is the state in an answer of a task that waits for a worker.
+// TaskQueued is, in an answer, the state of a task that waits for a worker.
 const TaskQueued TaskState = "queued"
 
 // Answer is the report with its tasks as programs see it. Tasks that wait for a worker are among its tasks.

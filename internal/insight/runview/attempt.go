@@ -12,7 +12,7 @@ import (
 // An Attempt is an attempt at a task, as events tell it.
 type Attempt struct {
 	Task        string
-	ExecutionID string         // "" where it could not start
+	ExecutionID string         // "" if it could not start
 	Key         executions.Key // zero if unknown
 	MadeBy      string         // the run that made it; "" if unknown
 	Number      int64          // of the attempts of its run, from 1; 0 if unknown
@@ -38,7 +38,7 @@ type Refusal struct {
 	Text string // with the user, and the reason if one was given
 }
 
-// Reason is the reason that was given, or "".
+// Reason is the given reason; "": none.
 func (r *Refusal) Reason() string {
 	_, why, _ := strings.Cut(r.Text, r.By+": ")
 	return why
@@ -47,8 +47,8 @@ func (r *Refusal) Reason() string {
 // Exited reports whether the command ended by itself without success, so that ExitCode is its own.
 func (a *Attempt) Exited() bool { return a.State == TaskFailed || a.State == TaskDeferred }
 
-// Tell adds what an event says of the attempt: its begin, its end, its rejection, or that its result was found in the
-// cache. The run that made it is the first that does not share it.
+// Tell adds the facts of an event about the attempt: its begin, its end, its rejection, or that its result was found
+// in the cache. MadeBy is the first run that does not share it.
 func (a *Attempt) Tell(e *events.Event) {
 	d, state := e.Facts(), Outcome(e)
 	if key, ok := executions.ParseKey(d.Key); ok {
@@ -104,7 +104,7 @@ func (f *AttemptFold) Add(e *events.Event) (a *Attempt, first bool) {
 	if delete(f.open, e.Execution); first {
 		a.StartedAt = e.Time.Add(-a.Duration)
 	}
-	// The event of an end is a little later than the end.
+	// The event of an end comes a little after the end.
 	if end := a.StartedAt.Add(a.Duration); a.Duration > 0 && end.Before(a.EndedAt) {
 		a.EndedAt = end
 	}

@@ -9,8 +9,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// Contradicts describes where the record of an ended run differs from its events. It returns "" where they agree, or
-// where the events are incomplete: they have no end, or some are lost. A fact that only one of them has, such as a
+// Contradicts describes where the record of an ended run differs from its events. It returns "" if they agree, or if
+// the events are incomplete: they have no end, or some are lost. A fact that only one of them has, such as a
 // snapshot, contradicts nothing.
 func (f *Fold) Contradicts(run *record.Run) string {
 	if f.end == nil || f.started == nil || f.lost > 0 || run.State == record.RunRunning {

@@ -18,9 +18,9 @@ import (
 	"e3/objectstore"
 )
 
-// complete adds the facts that only executions hold. For a task that no event describes (proven, or of an imported run)
-// it adds all of them; for the rest, the origin of the execution and whether it is still valid. If an execution cannot
-// be found, the report keeps to what the run says.
+// complete adds the facts that only executions hold. For a task that no event describes (proven, or of an imported
+// run) it adds all facts; for other tasks only the origin of the execution and whether it is still valid. If an
+// execution cannot be found, the report keeps what the run says.
 func (v *Runs) complete(ctx context.Context, ws string, r *Report, pkg string) error {
 	var open, described []int
 	for i := range r.Tasks {
@@ -75,10 +75,11 @@ func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
 	return nil
 }
 
-// shortest is a time in which the cores that were busy can be told from the time that a process takes to begin.
+// shortest is the least duration for which the number of busy cores can be told: in a shorter time the start of a
+// process dominates.
 const shortest = 10 * time.Millisecond
 
-// learn copies what only the execution has: its origin, its rejection, and what it needed.
+// learn copies the facts that only the execution has: its origin, its rejection, and the resources that it used.
 func (t *TaskReport) learn(e *executions.Execution) {
 	if p := e.Provenance; p != nil {
 		t.ImportedFrom = &Step{}
@@ -124,7 +125,7 @@ func seek(ctx context.Context, x *executions.Store, tasks []TaskReport, open []i
 	return nil
 }
 
-// found fills in a task from its execution, of which the run's record gave only the id.
+// found fills in a task from its execution; the run's record gave only the execution's id.
 func (t *TaskReport) found(e *executions.Execution) {
 	if e == nil {
 		return
@@ -145,8 +146,8 @@ func (t *TaskReport) found(e *executions.Execution) {
 // taskTables are the tasks by name of each package that a run may have been made with, most likely first.
 type taskTables []map[string]*record.PackageTask
 
-// packagesOf returns the package of a run, by its events, and the one that is deployed now. An imported run may have
-// neither here; then all packages that are registered under the same name are returned.
+// packagesOf returns the package of a run, by its events, and the package that is deployed now. If an imported run
+// has neither here, it returns all packages that are registered under the same name.
 func (v *Runs) packagesOf(ctx context.Context, ws string, r *Report, pkg string) (taskTables, error) {
 	var hashes []string
 	add := func(hash string) {
@@ -195,10 +196,10 @@ func (v *Runs) TasksOf(ctx context.Context, f *Fold) (map[string]*record.Package
 	return nil, nil
 }
 
-// PackageOf returns the package that a run was made with, by its Report, and the package's hash. Where that package is
-// unknown or gone, PackageOf takes the one that is deployed in the workspace, or registered, under the same name and
-// version, provided that the run's executions belong to its tasks. Digits that an export has added to the version are
-// ignored. pkg is nil if there is none here.
+// PackageOf returns the package that a run was made with, by its Report, and the package's hash. If that package is
+// unknown or gone, PackageOf takes the package that is deployed in the workspace, or registered, under the same name
+// and version, provided that the run's executions belong to its tasks. Digits that an export has added to the version
+// are ignored. pkg is nil if there is no such package here.
 func (v *Runs) PackageOf(ctx context.Context, r *Report) (pkg *record.Package, hash string, err error) {
 	candidates := []string{r.PackageHash}
 	state, err := v.Workspaces.State(ctx, r.WorkspaceName)
@@ -248,8 +249,8 @@ func (r *Report) ranTasksOf(pkg *record.Package) bool {
 	})
 }
 
-// sameVersion reports whether name@version is a package's reference, or the one that an export of a workspace made of
-// it.
+// sameVersion reports whether name@version is a package's reference, or the reference that an export of a workspace
+// has made from it.
 func sameVersion(name, of string) bool {
 	if name == of {
 		return true
@@ -258,8 +259,8 @@ func sameVersion(name, of string) bool {
 	return ok && of != "" && len(digits) == 8 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// find looks for an execution by its id among those of every task of the given name; named reports whether there is
-// such a task.
+// find looks for an execution by its id among the executions of every task of the given name; named reports whether
+// there is such a task.
 func (p taskTables) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
 	err = fmt.Errorf("execution %s: %w", id, executions.ErrNotFound)
 	tried := map[string]bool{}

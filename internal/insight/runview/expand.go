@@ -10,7 +10,7 @@ import (
 )
 
 // Expand adds to a fold the tasks that bulk events stand for. It takes their executions from the run that the event
-// names and, where that run has them from an earlier one, from there. It returns the number of tasks that cannot be
+// names or, if that run has them from an earlier run, from there. It returns the number of tasks that cannot be
 // named, because the runs are gone or it is unknown which of their tasks were meant. Even a log that refers to itself
 // costs at most one reading of each run of the workspace.
 func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
@@ -27,7 +27,7 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 			return 0, err
 		}
 		names := f.provenBy(g)
-		if int64(len(names)) != b.Tasks { // its package is gone, or an event
+		if int64(len(names)) != b.Tasks { // its package is gone, or an event is
 			names = f.unmentioned(from)
 		}
 		if int64(len(names)) != b.Tasks {
@@ -45,8 +45,8 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 	return unnamed, nil
 }
 
-// provenBy returns the tasks of the run's graph that a baseline proved, in the order of the graph: the selected tasks,
-// except for those that its events name and all tasks downstream of these. This is sufficient, because the first
+// provenBy returns the tasks of the run's graph that a baseline proved, in the order of the graph: the selected
+// tasks, except tasks that the events name and all tasks downstream of them. This is sufficient, because the first
 // unproven task on each path was ready and so has an event.
 func (f *Fold) provenBy(g *graph.Graph) []string {
 	if g == nil {
@@ -87,8 +87,8 @@ func (f *Fold) unmentioned(from *answered) []string {
 	return names
 }
 
-// HasTask returns a function that tells for which bulk events a task is among the proven ones, as [events.Filter] asks
-// it: by their packages, or, where these are gone, by the executions that Expand would find. It remembers its answers.
+// HasTask returns a function for [events.Filter] that tells whether a task is among the proven tasks of a bulk event:
+// by the package, or, if that is gone, by the executions that Expand would find. It remembers its answers.
 func (v *Runs) HasTask(task string) func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
 	packages, runs := map[string]*graph.Graph{}, map[events.RunRef]bool{}
 	return func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
@@ -117,7 +117,7 @@ func (v *Runs) HasTask(task string) func(ctx context.Context, pkg string, as eve
 	}
 }
 
-// graphOf returns the graph of a package, nil where it is gone or cannot be read.
+// graphOf returns the graph of a package; nil if the package is gone or cannot be read.
 func (v *Runs) graphOf(ctx context.Context, hash string) (*graph.Graph, error) {
 	if hash == "" {
 		return nil, nil
@@ -146,8 +146,8 @@ func (a *answered) add(task, id string) {
 	}
 }
 
-// answers gathers the executions of a run, and of the earlier runs that it has them from, by records and events. self
-// is the run for which this is done.
+// answers gathers the executions of a run, and of the earlier runs from which it has them, by records and events.
+// self is the run for which this is done.
 func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, error) {
 	a := &answered{ids: map[string]string{}}
 	for seen := map[string]bool{self: true}; !seen[run]; {

@@ -16,32 +16,32 @@ import (
 	"e3/internal/format/record"
 )
 
-// A Fold computes the state of a run from its events, added one after the other. It is the only code that does, whether
-// the run is live, ended or dead; what became of an attempt is folded by [Attempt.Tell] alone. Other code that names many
-// types of events emits them, or puts each into words, marks or counts without a state. A log may come from anywhere:
-// whatever it says, memory is bounded by the names in it, and later events win.
+// A Fold computes the state of a run from its events, added one after the other. It is the only code that does so,
+// whether the run is live, ended or dead; [Attempt.Tell] alone folds the outcome of an attempt. Other code that names
+// many types of events emits them, or turns each event into words, marks or counts without keeping a state. A log may
+// come from anywhere: whatever it says, memory is bounded by the names in it, and later events win.
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end
-	grown   string        // hash of the package that the graph has become last
+	grown   string        // hash of the last package that the graph has grown into
 	alive   time.Time     // of the last event of the run's own process
 	tasks   []*FoldedTask // in the order in which they are first named
-	slab    []FoldedTask  // of which the next tasks are made: no growth of the list copies them
+	slab    []FoldedTask  // memory for the next tasks, so that no growth of the list copies them
 	index   map[string]int
 	workers map[string]string // names that many tasks share
 	bulk    []Proven
 	created int64 // announced by task.created
 	named   int64 // proven tasks with their own event
-	proven  int64 // proven tasks without one
+	proven  int64 // proven tasks without an event of their own
 	gone    int64 // abandoned tasks
 	lost    int64 // damaged events that were removed
 	seq     int64 // of the last event
 }
 
-// Started is the event that began the run, nil where none is known.
+// Started is the event that began the run; nil: not known.
 func (f *Fold) Started() *events.Event { return f.started }
 
-// End is the event that ended the run, nil where none is known.
+// End is the event that ended the run; nil: not known.
 func (f *Fold) End() *events.Event { return f.end }
 
 // Alive is the time of the last sign of life: an event of the run's own process, or the end of a command of it.
@@ -78,20 +78,20 @@ func (f *Fold) Announced() int64 { return f.created }
 // Bulk reports whether an event stands for many cached tasks without naming them: see Runs.Expand.
 func (f *Fold) Bulk() bool { return len(f.bulk) > 0 }
 
-// Proven returns the tasks for which such events stand. e3 writes at most one of these in a run.
+// Proven returns the tasks for which bulk events stand. e3 writes at most one such event in a run.
 func (f *Fold) Proven() []Proven { return f.bulk }
 
 // FoldedTask is a task that an event names.
 type FoldedTask struct {
 	TaskReport
-	own      bool   // among those that were announced: not proven
+	own      bool   // announced, not proven
 	shared   bool   // proven by an event about many tasks, and decided again since
 	Ended    string // the recorded execution that ended last, or the cached one
-	Adopted  bool   // another worker goes on with its execution
+	Adopted  bool   // another worker continues its execution
 	failedBy int64  // the number of the event by which it failed last
 }
 
-// Proven are tasks that share an event: their executions are those of the run As.
+// Proven are tasks that share an event: the run As has their executions.
 type Proven struct {
 	Tasks int64
 	As    string
@@ -118,7 +118,7 @@ func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 func (f *Fold) Add(e *events.Event) {
 	d := e.Facts()
 	f.seq = e.Seq
-	// The time of a lost worker's attempt is that at which another process has given it up.
+	// The event of a lost worker's attempt has the time at which another process has given the attempt up.
 	ofRun := d.Reason != events.ReasonCrashed && d.Reason != string(executions.ReasonLost)
 	if (ofRun || ended(e, d)) && e.Time.After(f.alive) {
 		f.alive = e.Time
@@ -163,8 +163,8 @@ func (f *Fold) Add(e *events.Event) {
 	}
 }
 
-// endRetries settles the tasks that waited for another attempt when the run was ending: they have failed as their last attempt
-// did, which is told already.
+// endRetries settles the tasks that waited for another attempt when the run was ending: they have failed like their
+// last attempt, which the log already tells.
 func (f *Fold) endRetries() {
 	for i := range f.tasks {
 		if t := f.tasks[i]; t.State == TaskRetrying {
@@ -261,7 +261,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 			t.Attempt = d.Attempt
 		}
 	default:
-		return // it says nothing of the state
+		return // the event says nothing about the state
 	}
 	if e.Execution != "" {
 		if !d.NoRecord {
@@ -352,7 +352,7 @@ func StateAfter(end *events.Event) record.RunState {
 	return record.RunFailed
 }
 
-// FirstFailed is the task that was the first to fail for good, "" where none has.
+// FirstFailed is the first task whose failure was final; "": none.
 func (f *Fold) FirstFailed() string {
 	name, by := "", int64(0)
 	for i := range f.tasks {
@@ -364,7 +364,7 @@ func (f *Fold) FirstFailed() string {
 	return name
 }
 
-// Executions is the run record's map, without the tasks that no event names: see Expand.
+// Executions are the executions for the run's record, without tasks that no event names: see Expand.
 func (f *Fold) Executions() record.RunTasks {
 	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
 		for i := range f.tasks {
@@ -393,7 +393,8 @@ func (f *Fold) sort(g *graph.Graph) {
 	}
 }
 
-// PackageHash is the hash of the run's package object, the last one if its graph has grown; "" if no event names it.
+// PackageHash is the hash of the run's package object, of the last one if the graph has grown; "" if no event names
+// it.
 func (f *Fold) PackageHash() string {
 	if f.grown != "" {
 		return hashOrNone(f.grown)
@@ -404,7 +405,7 @@ func (f *Fold) PackageHash() string {
 	return hashOrNone(f.started.Data.PackageHash)
 }
 
-// Grown is the hash of the package that the run's graph has become, "" if it has not grown.
+// Grown is the hash of the last package that the run's graph has grown into; "" if it has not grown.
 func (f *Fold) Grown() string { return hashOrNone(f.grown) }
 
 // Fold folds the events of a run up to the first damaged line, which damage describes. Of later events only the end of
@@ -432,7 +433,7 @@ func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err e
 	return f, damage, nil
 }
 
-// endOf adds the last event of a run to a fold that damage has cut off before it, if it is the run's end.
+// endOf adds the last event of a run to a fold that damage has cut short, if that event is the run's end.
 func (v *Runs) endOf(ctx context.Context, ws, run string, f *Fold) error {
 	if f.end != nil {
 		return nil

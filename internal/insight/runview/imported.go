@@ -24,11 +24,11 @@ type Step struct {
 type Signer struct {
 	Key      string `json:"key"`
 	Name     string `json:"name"`     // as the exporter calls it
-	Verified bool   `json:"verified"` // here; false: a later exporter vouches
+	Verified bool   `json:"verified"` // verified here; false: a later exporter vouches
 }
 
-// Steps returns the way of a result from its origin, the earliest step first; nil for a result that was made here.
-// This repository has verified the signature of the last step alone: its exporter vouches for the earlier ones.
+// Steps returns the steps of a result from its origin, the earliest first; nil for a result that was made here. This
+// repository has verified only the signature of the last step, whose exporter vouches for the earlier steps.
 func Steps(p *record.Provenance) []Step {
 	if p == nil {
 		return nil
@@ -54,7 +54,7 @@ func stepOf(s *record.Step) Step {
 	return step
 }
 
-// Whence describes the steps of something imported, a line for each step, the latest first.
+// Whence describes the steps of an imported run or execution, a line for each step, the latest first.
 func Whence(steps []Step, now time.Time) []string {
 	if len(steps) == 0 {
 		return []string{"from a place that is not on record"}

@@ -9,9 +9,9 @@ import (
 	"e3/internal/format/record"
 )
 
-// taskOf reports one task of a run by its summary, nil if it is not part of the run yet, and the hash of the run's package. It reads as
-// Report does, but only this task's events are parsed and kept: a question about one task of 100,000 costs little more memory than one
-// about the only task.
+// taskOf reports one task of a run by its summary, nil if it is not part of the run yet, and the hash of the run's
+// package. It reads as Report does, but parses and keeps only this task's events: one task of 100,000 costs little
+// more memory than a run's only task.
 func (v *Runs) taskOf(ctx context.Context, ws string, r *Report, task string) (*TaskReport, string, error) {
 	f, err := v.foldOf(ctx, ws, r.RunID, task)
 	if err != nil {
@@ -20,7 +20,7 @@ func (v *Runs) taskOf(ctx context.Context, ws string, r *Report, task string) (*
 	r.tell(f.started, f.end)
 	own := f.Find(task)
 	recorded := !r.unrecorded && r.State != record.RunRunning
-	if own == nil && f.Bulk() && !recorded { // it may be among those that an event has without their names
+	if own == nil && f.Bulk() && !recorded { // a bulk event may stand for it
 		whole := *r
 		if f, err = v.tasks(ctx, ws, &whole); err != nil {
 			return nil, "", err
@@ -55,7 +55,7 @@ func (v *Runs) taskOf(ctx context.Context, ws string, r *Report, task string) (*
 	return &one.Tasks[0], f.PackageHash(), nil
 }
 
-// foldOf folds the events of a run that are not about other tasks. Damage among those of other tasks is not noticed.
+// foldOf folds the events of a run that are not about other tasks. Damage in events of other tasks is not noticed.
 func (v *Runs) foldOf(ctx context.Context, ws, run, task string) (*Fold, error) {
 	f := NewFold()
 	for e, err := range events.ReadTask(ctx, v.Records, ws, run, task) {

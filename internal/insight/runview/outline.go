@@ -36,8 +36,8 @@ func (v *Runs) Find(ctx context.Context, ws, run string) (*Report, error) {
 	return r, err
 }
 
-// Tasks sets the tasks of a report by Find, from the fold of the run's events up to the damage, if there is any. It may be
-// called again when the fold has more events, unless the run has ended since: then Find it anew.
+// Tasks sets the tasks of a report by Find, from the fold of the run's events up to the damage, if there is any. It
+// may be called again when the fold has more events, unless the run has ended since: then call Find again.
 func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err error) {
 	if r.Damage = damage; damage == nil {
 		if r.Damage, err = v.lacks(ctx, r, f); err != nil {
@@ -88,8 +88,8 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 	return nil
 }
 
-// lacks says what the log of an ended run lacks, by its record or by the run that came after it; nil if nothing is known to. A
-// process that has just recorded the end of its run may be about to tell it.
+// lacks says what is missing in the log of an ended run, by the run's record or by the next run; nil if nothing is
+// known to be missing. A process that has just recorded the end of its run may be about to tell it.
 func (v *Runs) lacks(ctx context.Context, r *Report, f *Fold) (damage, err error) {
 	last := r.bounds.Last
 	switch {

@@ -21,7 +21,7 @@ const FieldProvenance = "provenance.beast2"
 // FieldEvents is the field of a run's record that has the bounds of its events.
 const FieldEvents = refstore.SumField
 
-// BoundsOf returns what the record of a run knows of its events. It must have been read with FieldEvents.
+// BoundsOf returns the bounds of a run's events from the run's record, which must have been read with FieldEvents.
 func BoundsOf(rec refstore.Record) events.Bounds {
 	text, _ := rec.Field(FieldEvents)
 	return events.ParseBounds(text)
@@ -30,7 +30,7 @@ func BoundsOf(rec refstore.Record) events.Bounds {
 // Key is the key of a run's record.
 func Key(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
 
-// Imported reports whether a record is that of an imported run. It must have been read with its provenance.
+// Imported reports whether a record belongs to an imported run. The record must have been read with its provenance.
 func Imported(rec refstore.Record) bool {
 	_, ok := rec.Field(FieldProvenance)
 	return ok
@@ -39,7 +39,7 @@ func Imported(rec refstore.Record) bool {
 // Recorded is the record of a run with its provenance.
 type Recorded struct {
 	*record.Run
-	Provenance *record.Provenance // nil where it was made here
+	Provenance *record.Provenance // nil if it was made here
 }
 
 func decodeRun(rec refstore.Record) (*Recorded, error) {
@@ -60,7 +60,8 @@ func decodeRun(rec refstore.Record) (*Recorded, error) {
 }
 
 // Run reads a run record. "" is the run that a workspace shows: the greatest id among its own runs, which may be still
-// running. A workspace without own runs shows an imported run: the one that its state names, else the greatest.
+// running. A workspace without own runs shows an imported run: the run that its state names, else the one with the
+// greatest id.
 func (v *Runs) Run(ctx context.Context, ws, id string) (*record.Run, error) {
 	r, err := v.Read(ctx, ws, id)
 	if err != nil {
@@ -78,7 +79,7 @@ func (v *Runs) Read(ctx context.Context, ws, id string) (*Recorded, error) {
 	return decodeRun(rec)
 }
 
-// Stored reads the record of a run with its provenance; "" is the one that the workspace shows.
+// Stored reads the record of a run with its provenance; "" is the run that the workspace shows.
 func (v *Runs) Stored(ctx context.Context, ws, id string) (refstore.Record, error) {
 	if id == "" {
 		return v.shownRun(ctx, ws)
@@ -90,7 +91,7 @@ func (v *Runs) Stored(ctx context.Context, ws, id string) (refstore.Record, erro
 	return rec, nil
 }
 
-// unread treats a damaged record as an unreadable one, since the events may still describe the run.
+// unread treats a damaged record like an unreadable one, since the events may still describe the run.
 func unread(rec refstore.Record, err error) (refstore.Record, error) {
 	if errors.Is(err, refstore.ErrDamaged) {
 		rec.Value, err = nil, nil
@@ -128,7 +129,8 @@ func (v *Runs) shownRun(ctx context.Context, ws string) (refstore.Record, error)
 	return shown, nil
 }
 
-// IDs returns the ids of all runs of a workspace that have a record, or events, in order; recorded are those with a record.
+// IDs returns the ids of all runs of a workspace that have a record, or events, in order; recorded are the ids with a
+// record.
 func (v *Runs) IDs(ctx context.Context, ws string) (ids []string, recorded map[string]bool, err error) {
 	recorded = map[string]bool{}
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
@@ -180,8 +182,8 @@ func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
 	return "", &human.UnknownError{What: "run", Name: prefix, Known: known}
 }
 
-// InUse returns the runs whose executions a workspace protects: its own (only the current and the active one are kept),
-// and the imported run that its state names. Further imported runs are history.
+// InUse returns the runs whose executions a workspace protects: its own runs (only the current and the active run are
+// kept), and the imported run that its state names. Further imported runs are history.
 func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -204,7 +206,7 @@ func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
 	return runs, nil
 }
 
-// FromEvents rebuilds the record of an ended run from its events; nil where they are incomplete.
+// FromEvents rebuilds the record of an ended run from its events; nil if they are incomplete.
 func (v *Runs) FromEvents(ctx context.Context, ws, id string) (*record.Run, error) {
 	r, found, err := v.headFromEvents(ctx, ws, id)
 	if err != nil || !found || r.Provenance != nil {

@@ -13,12 +13,12 @@ import (
 	"e3/refstore"
 )
 
-// A Report describes a run for users: its record, completed by its events where the record says nothing yet. Where the
-// record is gone, or cannot be read, the report is made from the events alone.
+// A Report describes a run for users: its record, completed by events if the record says nothing yet. If the record
+// is gone, or cannot be read, the report is made from the events alone.
 type Report struct {
 	*record.Run
-	Provenance *record.Provenance // how it came here; nil where it was made here
-	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
+	Provenance *record.Provenance // how it came here; nil if it was made here
+	Process    *events.Process    // the process that ran it; nil if unknown; set by Report and List
 	// Waits is the number of tasks that wait for approval, if the run has ended for no other reason (start --no-wait). Its
 	// record says that it was cancelled.
 	Waits  int64
@@ -43,12 +43,12 @@ type Report struct {
 	// complete. It is set by Report.
 	Damage error
 
-	// Cut says that the run has ended, since a later one began, and that its log has no end: that was lost, with what else the log
-	// lacks.
+	// Cut says that the run has ended, since a later run began, but its log has no end: the end was lost, perhaps
+	// with other events.
 	Cut bool
 
-	unrecorded bool          // the record cannot be read, or is that of a dead run that was closed
-	bounds     events.Bounds // of the events, as the record knows them
+	unrecorded bool          // the record cannot be read, or the run died and was closed
+	bounds     events.Bounds // bounds of the events from the record
 }
 
 // Status is the run's state in a word.
@@ -83,20 +83,20 @@ type TaskReport struct {
 	Duration    moment.Millis `json:"ms"`                  // of the execution; until now while it runs
 	Attempt     int64         `json:"attempt,omitempty"`   // absent: none in this run
 	Worker      string        `json:"worker,omitempty"`    // user@host; absent: the run's process
-	Since       moment.Time   `json:"waitsSince,omitzero"` // deferred, or queued, then
+	Since       moment.Time   `json:"waitsSince,omitzero"` // since when it is deferred or queued
 	ExitCode    int64         `json:"exitCode,omitempty"`
 	Reason      string        `json:"reason,omitempty"`
 	Message     string        `json:"message,omitempty"`
 	Because     string        `json:"because,omitempty"` // the failed task for which it was skipped
 	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
-	LeftOut     string        `json:"leftOut,omitempty"` // this task does without it
+	LeftOut     string        `json:"leftOut,omitempty"` // the task that does without it
 
-	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
+	Gathered *events.Gathered `json:"gathered,omitempty"` // members that its fan-ins lack
 	Batch    Batch            `json:"batch,omitzero"`
 
-	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
-	// sets it and the fields below, all of which only the execution has.
-	ImportedFrom *Step      `json:"importedFrom,omitempty"` // the last one
+	// ImportedFrom is the last step by which the execution came here; nil if it was made here, or is gone. Report
+	// sets this field and the fields below, from the execution alone.
+	ImportedFrom *Step      `json:"importedFrom,omitempty"` // the last step
 	Rejected     *Rejection `json:"rejected,omitempty"`
 	Memory       int64      `json:"-"` // bytes of its largest process; 0: unknown
 	Cores        float64    `json:"-"` // that it kept busy on average; 0: unknown, or too short to say
@@ -107,7 +107,7 @@ func (v *Runs) Summary(ctx context.Context, ws string) (*Report, error) {
 	return v.summary(ctx, ws, "")
 }
 
-// summary reports a run without its tasks: "" is the one that the workspace shows.
+// summary reports a run without its tasks: "" is the run that the workspace shows.
 func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 	r, err := v.standing(ctx, ws, id)
 	if err != nil || r.State != record.RunCancelled || r.unrecorded {
@@ -142,8 +142,9 @@ func (v *Runs) standing(ctx context.Context, ws, id string) (*Report, error) {
 	}
 }
 
-// Report reports a run of a workspace by a prefix of its id; "" is the one that the workspace shows. The run needs no
-// record if its events are here. Imported runs and runs with events are reported even if the workspace does not exist.
+// Report reports a run of a workspace by a prefix of its id; "" is the run that the workspace shows. The run needs no
+// record if its events are here. Imported runs and runs with events are reported even if the workspace does not
+// exist.
 func (v *Runs) Report(ctx context.Context, ws, run string) (*Report, error) {
 	r, err := v.Find(ctx, ws, run)
 	if err != nil {
@@ -165,7 +166,7 @@ func (v *Runs) tasks(ctx context.Context, ws string, r *Report) (*Fold, error) {
 	return f, v.Tasks(ctx, r, f, damage)
 }
 
-// named lists the tasks of an ended run in the order of its record, which is that of the package. This includes the
+// named lists the tasks of an ended run in the order of its record, which is the package's order. This includes the
 // proven tasks, which only the record names.
 func (r *Report) named(f *Fold) {
 	r.Tasks = make([]TaskReport, 0, max(len(f.tasks), r.Run.Tasks.Len()))
@@ -174,7 +175,7 @@ func (r *Report) named(f *Fold) {
 		taken[e.Task] = true
 		t := f.Find(e.Task)
 		if r.Damage != nil && t != nil && t.Ended != e.ExecutionID {
-			t = nil // what the events say of it is not the end
+			t = nil // the events do not tell the task's end
 		}
 		r.Tasks = append(r.Tasks, t.recorded(e))
 	}
@@ -186,7 +187,8 @@ func (r *Report) named(f *Fold) {
 	r.now(time.Time{})
 }
 
-// recorded is the report of a task that the record of an ended run has. t is what the run's events say of it, nil if they do not name it.
+// recorded is the report of a task in the record of an ended run. t is the task's report from the run's events; nil
+// if they do not name it.
 func (t *FoldedTask) recorded(e record.TaskExecution) TaskReport {
 	if t == nil {
 		r := TaskReport{Task: e.Task, ExecutionID: e.ExecutionID, State: TaskSuccess}
@@ -221,8 +223,8 @@ func (r *Report) now(now time.Time) {
 	}
 }
 
-// Head reports a run by its record. It uses the first and the last of its events where the record is gone or cannot be
-// read, or where a dead run was closed without updating it. "" is the run that the workspace shows.
+// Head reports a run by its record. It uses the run's first and last event if the record is gone or cannot be read,
+// or if a dead run was closed without updating the record. "" is the run that the workspace shows.
 func (v *Runs) Head(ctx context.Context, ws, id string) (*Report, error) {
 	rec, err := v.Stored(ctx, ws, id)
 	if errors.Is(err, refstore.ErrNotFound) && id != "" {
@@ -287,7 +289,7 @@ func (v *Runs) headFromEvents(ctx context.Context, ws, id string) (r *Report, fo
 	if end != nil {
 		r.ended(end)
 	} else if s, err := v.Workspaces.State(ctx, ws); found && !info.Sealed && err == nil && s.CurrentRunID >= id {
-		r.Cut = true // the workspace has named it, or a later one, once it had ended
+		r.Cut = true // the workspace named this run, or a later one, after the run's end
 	}
 	r.tell(started, end)
 	return r, found, nil

@@ -32,7 +32,8 @@ type Records interface {
 
 // Workspaces is the part of workspaces that reports use beside the records of runs.
 type Workspaces interface {
-	// State reads the state of a workspace; human.ErrNotFound if there is none. One in which nothing is deployed names no package.
+	// State reads the state of a workspace; human.ErrNotFound if there is none. The state of a workspace without a
+	// deployed package names none.
 	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
 	// AtWork reports whether the process of an unended run holds the workspace, and the last sign of life of a process
 	// on another host.
@@ -45,7 +46,7 @@ type Workspaces interface {
 type Queued struct {
 	Task  string
 	Since time.Time
-	Lost  bool // a worker had begun it, and was lost
+	Lost  bool // a worker had begun the task, and was lost
 }
 
 // Runs are the runs of a repository's workspaces.

@@ -21,17 +21,18 @@ import (
 // TaskExecutions are the executions of a task as seen from a workspace.
 type TaskExecutions struct {
 	Run     *Report     // the run that the workspace shows, without its tasks; nil before the first
-	Task    *TaskReport // the task in that run; nil where it is not part of the run yet
+	Task    *TaskReport // the task in that run; nil if it is not part of the run yet
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the task's key in the run, latest first; without a key, all executions of the task.
 	Known []*executions.Execution
-	// Lost says why the execution that counts is not on record: it was pruned, removed by hand, or damaged; nil where it is.
+	// Lost says why the execution that counts is not on record: it was pruned, removed by hand, or damaged; nil if it
+	// is.
 	Lost error
 
 	hash string // of the task object
 }
 
-// Current is the execution that counts for the task in the run; nil where there is none.
+// Current is the execution that counts for the task in the run; nil if there is none.
 func (te *TaskExecutions) Current() *executions.Execution {
 	for _, e := range te.Known {
 		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
@@ -83,7 +84,7 @@ func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecut
 	return te, nil
 }
 
-// declared fills in the task's declaration from the package of the run, or from the one that was deployed since.
+// declared fills in the task's declaration from the package of the run, or from the package that was deployed since.
 func (te *TaskExecutions) declared(from taskTables, task string) error {
 	known := map[string]bool{}
 	for _, tasks := range from {
@@ -149,7 +150,7 @@ func (v *Runs) known(ctx context.Context, te *TaskExecutions, from taskTables) (
 
 // FindExecution finds an execution of a task by a prefix of its id, whatever its inputs were.
 func (v *Runs) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
-	if h, err := objectstore.ParseHash(te.hash); err == nil { // else only an imported run names the task
+	if h, err := objectstore.ParseHash(te.hash); err == nil { // otherwise only an imported run names the task
 		e, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, prefix)
 		var pruned *executions.PrunedError
 		if errors.As(err, &pruned) {
@@ -184,8 +185,8 @@ func (v *Runs) TaskHashes(ctx context.Context, ws string, tasks iter.Seq[string]
 	return found, nil
 }
 
-// AllTaskHashes returns the hashes of each task of a workspace, from the deployed package and from those packages of
-// its runs that are here.
+// AllTaskHashes returns the hashes of each task of a workspace, from the deployed package and from packages of its
+// runs, as far as they are here.
 func (v *Runs) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
 	packages, err := v.packagesIn(ctx, ws)
 	if err != nil {
@@ -206,7 +207,8 @@ func addHash(to map[string][]objectstore.Hash, t *record.PackageTask) {
 	}
 }
 
-// packagesIn returns the tasks of the deployed package of a workspace, and of those packages of its runs that are here.
+// packagesIn returns the tasks of the deployed package of a workspace, and of packages of its runs, as far as they
+// are here.
 func (v *Runs) packagesIn(ctx context.Context, ws string) (taskTables, error) {
 	r, err := v.Summary(ctx, ws)
 	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, human.ErrNotFound) {

@@ -19,7 +19,7 @@ import (
 // Options select runs.
 type Options struct {
 	Workspace string // "": all, including removed ones
-	// Since and Until select runs that began at or after the one, and before the other.
+	// Since and Until select runs that began at or after Since, and before Until.
 	Since, Until time.Time
 }
 
@@ -216,8 +216,8 @@ func (f *folder) selected(e *events.Event) bool {
 	return (f.o.Workspace == "" || f.o.Workspace == e.Workspace) && !e.Time.Before(f.o.Since) && (f.o.Until.IsZero() || e.Time.Before(f.o.Until))
 }
 
-// cached counts a hit. Only the event of a lookup has the duration of its execution; that of a proven task is known
-// from the run that proved it.
+// cached counts a hit. Only the event of a lookup has the duration of its execution; the duration of a proven task is
+// known from the run that proved it.
 func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	if p, ok := runview.ProvenBy(e); ok {
 		f.bulk = append(f.bulk, p)
@@ -237,8 +237,8 @@ func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	f.remember(e.Task, answer{e.Execution, ms})
 }
 
-// known returns the duration of the execution that answers a proven task: from this workspace, or from that of the run
-// that proved it.
+// known returns the duration of the execution that answers a proven task: from this workspace, or from the workspace
+// of the run that proved it.
 func (f *folder) known(task, execution, as string) (int64, bool) {
 	if a, ok := f.here.answers[task]; ok && a.execution == execution {
 		return a.ms, true
@@ -279,7 +279,7 @@ func (f *folder) close() {
 	}
 }
 
-// proven counts the tasks of a bulk event: those that the other run answered and that no event of this run names.
+// proven counts the tasks of a bulk event: tasks that the other run answered and that no event of this run names.
 func (f *folder) proven(b runview.Proven) {
 	f.sums.Hits += b.Tasks
 	m := f.runs[b.As]
@@ -296,7 +296,7 @@ func (f *folder) proven(b runview.Proven) {
 			}
 		}
 	}
-	if n > b.Tasks && n > 0 { // some of them were removed since, or the run did not have them
+	if n > b.Tasks && n > 0 { // some tasks were removed since, or the run did not have them
 		ms = ms / n * b.Tasks
 	}
 	f.sums.SavedMs += ms

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// settings are the values of OTEL_* variables. The SDK itself reads those of sampling, limits, batches and the
-// resource.
+// settings are the values of OTEL_* variables. The SDK itself reads the variables of sampling, limits, batches and
+// the resource.
 type settings struct {
 	console, otlp bool
 	endpoint      endpoint
@@ -104,7 +104,8 @@ func (e *endpoint) parse(getenv func(string) string) error {
 	return nil
 }
 
-// parseURL reads the endpoint: the one for traces is used unchanged, v1/traces is appended to the one for all signals.
+// parseURL reads the endpoint: an endpoint for traces is used unchanged, and v1/traces is appended to an endpoint for
+// all signals.
 func (e *endpoint) parseURL(getenv func(string) string) error {
 	from := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	text, signal := strings.TrimSpace(getenv(from)), ""

@@ -4,8 +4,9 @@
 // A collector that is down or slow does not slow a run down. Spans wait in a bounded queue, which drops them when it is
 // full, and at the end of the run the rest has two seconds. One warning reports the lost spans.
 //
-// Spans are made and sampled by the OpenTelemetry SDK. This package has its own exporter, because those of the SDK
-// include gRPC even for HTTP: it would double the size of the program and cost every command a millisecond or more.
+// Spans are made and sampled by the OpenTelemetry SDK. This package has its own exporter, because the exporters of
+// the SDK include gRPC even for HTTP: that would double the size of the program and cost every command a millisecond
+// or more.
 package telemetry
 
 import (
@@ -150,7 +151,7 @@ func (s *Spans) note(name string, e *events.Event, about ...attribute.KeyValue) 
 	}
 }
 
-// Names of attributes follow the semantic conventions for CI/CD and processes where one fits.
+// Names of attributes follow the semantic conventions for CI/CD and processes if one fits.
 
 func (s *Spans) beginRun(e *events.Event, d *events.Data) {
 	name, _ := pkgref.Split(d.Package)

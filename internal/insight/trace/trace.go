@@ -36,8 +36,8 @@ type Stores struct {
 // maxFlows bounds the arrows between tasks: each takes some 250 bytes, and viewers draw no more in reasonable time.
 const maxFlows = 50_000
 
-// Write writes the timeline of a run of a workspace, and returns the number of attempts in it. A run without events is
-// taken from its record and those of its executions that have times.
+// Write writes the timeline of a run of a workspace, and returns the number of attempts in it. A run without events
+// is taken from its record and from those records of its executions that have times.
 func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
 	t := &timeline{report: run, ready: map[string]time.Time{}}
 	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
@@ -63,7 +63,7 @@ func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.R
 	return len(t.attempts), t.write(w)
 }
 
-// timeline is a run while it is gathered.
+// timeline is a run whose events are being gathered.
 type timeline struct {
 	report   *runview.Report
 	begun    bool
@@ -203,7 +203,7 @@ func (t *timeline) waitsNoMore(task string, at time.Time) (since time.Time, wait
 	return since, waited
 }
 
-// attempted adds the attempt that an event begins or ends, if it does.
+// attempted adds the attempt that an event begins or ends, if any.
 func (t *timeline) attempted(e *events.Event) {
 	a, first := t.fold.Add(e)
 	if !first {

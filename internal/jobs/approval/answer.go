@@ -7,9 +7,9 @@ type Waiting struct {
 	Task      string      `json:"task"`
 	Type      Type        `json:"type"`
 	Block     string      `json:"block"`
-	Run       string      `json:"run"`                 // the latest that asked
+	Run       string      `json:"run"`                 // the latest run that asked
 	Step      string      `json:"step,omitempty"`      // the stopped step
-	Execution string      `json:"execution,omitempty"` // that suspended itself
+	Execution string      `json:"execution,omitempty"` // the execution that suspended itself
 	Since     moment.Time `json:"since"`
 }
 

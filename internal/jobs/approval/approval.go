@@ -4,7 +4,7 @@
 // A block stops one step of one task on one content, its key. It belongs to the workspace and outlives runs. A run asks
 // (Ask). A person decides, also while no run is at work (Resolve, Withdraw). A run acts on the decision, once it is in
 // the workspace's journal; from then on the decision is final. The step that follows an approval has a name of its own
-// ([ResumeStep]), so its result is never mistaken for that of the stopped step.
+// ([ResumeStep]), so its result is never mistaken for the result of the stopped step.
 //
 //	(none) ─ask→ pending ─approve→ approved ─act→ acted on ─ask, its command has suspended itself→ pending, anew
 //	               │  ↑ ↑─withdraw────┘
@@ -56,14 +56,14 @@ type Block struct {
 	Run       string    `json:"run"`                 // the latest run that asked, or acted on the decision
 	Step      string    `json:"step,omitempty"`      // the stopped step: "" is the first
 	Execution string    `json:"execution,omitempty"` // the suspended execution; "" for a review
-	Latest    string    `json:"latest,omitempty"`    // of a review: the latest execution of the key at the time of the question, "" if there was none
+	Latest    string    `json:"latest,omitempty"`    // for a review: the latest execution of the key when the run asked, "" if there was none
 	Status    Status    `json:"status"`
 	Created   time.Time `json:"created"`
 	At        time.Time `json:"at,omitzero"`  // when its status last changed; zero if never
 	By        string    `json:"by,omitempty"` // user@host of that change
 	Note      string    `json:"note,omitempty"`
 	Acted     time.Time `json:"acted,omitzero"`   // when a run acted on the decision; zero: no run has
-	Untold    int64     `json:"untold,omitempty"` // 0: the journal has the last change of the status; else it may have it from this number on
+	Untold    int64     `json:"untold,omitempty"` // 0: the journal has the last status change; else it may have it, from this number on
 }
 
 // Resume is the step that follows the approval of a block.
@@ -209,8 +209,8 @@ func again(err error) bool {
 // clock is the time of a change, with the precision of records.
 func (b *Blocks) clock() time.Time { return b.now().UTC().Truncate(time.Millisecond) }
 
-// List yields the blocks of a workspace, ordered by task, or those of one task. An unreadable block is an error
-// that wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
+// List yields the blocks of a workspace, or only of one task, ordered by task. An unreadable block is an error that
+// wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
 func (b *Blocks) List(ctx context.Context, ws, task string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		for rec, err := range b.list(ctx, ws, prefix(task)) {

@@ -85,7 +85,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 	}
 }
 
-// next is the block that the question leads to; nil if nothing stops the task. same says that it is the old one.
+// next is the block that the question leads to; nil if nothing stops the task. same says that it is the old block.
 func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 	want = &Block{Workspace: q.Workspace, Run: q.Run, Task: q.Task, Key: q.Key, Status: Pending}
 	switch {
@@ -247,8 +247,8 @@ func (b *Blocks) drop(ctx context.Context, block *Block, version refstore.Versio
 	return err
 }
 
-// Settle closes and removes the blocks that wait for a run or earlier ones, of tasks that it has settled: they have an
-// answer, have failed otherwise, or no longer exist.
+// Settle closes and removes blocks that wait for this run or earlier runs, if the run has settled their tasks: these
+// have an answer, have failed otherwise, or no longer exist.
 func (b *Blocks) Settle(ctx context.Context, ws, run string, settled func(task string) bool) error {
 	for rec, err := range b.list(ctx, ws, "") {
 		if err == nil {

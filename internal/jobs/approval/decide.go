@@ -37,8 +37,8 @@ func (b *Blocks) Resolve(ctx context.Context, block *Block, r Resolution) (resol
 }
 
 // Withdraw takes a decision back, an approval or a rejection as r says: the block is pending again. changed is false if
-// it is already pending. Errors are ErrNotFound if it no longer exists, and *ResolvedError if the decision was the
-// other one or a run has acted on it.
+// it is already pending. Errors are ErrNotFound if it no longer exists, and *ResolvedError if the block was decided
+// otherwise or a run has acted on the decision.
 func (b *Blocks) Withdraw(ctx context.Context, block *Block, r Resolution) (withdrawn Block, changed bool, err error) {
 	return b.decide(ctx, block, func(now *Block) (bool, error) {
 		switch {

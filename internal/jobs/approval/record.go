@@ -22,7 +22,7 @@ import (
 //
 // The record is the latest block of the task on that content. Events of runs and the journal report earlier ones.
 
-// ErrMalformed reports a record that is not what this version of e3 writes.
+// ErrMalformed reports a record in another form than this version of e3 writes.
 var ErrMalformed = errors.New("malformed block")
 
 // Partition holds the blocks of a workspace.

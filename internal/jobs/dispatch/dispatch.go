@@ -29,7 +29,7 @@ type Settler interface {
 
 // Options adjust a Dispatcher.
 type Options struct {
-	Queue     string    // for tasks that name none; "": the default one
+	Queue     string    // for tasks that name none; "": the default queue
 	Submitter Submitter // starts workers for jobs, all in Queue; nil: workers exist
 	// Unattended is called once for each set of job requirements, with a waiting job, if no worker has held jobs with
 	// such labels for some seconds.
@@ -183,8 +183,8 @@ func (d *Dispatcher) lasting(ctx context.Context) (lasting context.Context, done
 	}
 }
 
-// enqueue enqueues a job, and submits it for a worker. first says that it was not enqueued before. A job whose making was
-// begun is made, so that a run that is cancelled meanwhile can cancel it.
+// enqueue enqueues a job, and submits it for a worker. first says that the job was not enqueued before. Once begun,
+// the enqueuing is completed even if the run is cancelled meanwhile, so that the run can cancel the job.
 func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job, first bool) (queue.Job, error) {
 	if ctx.Err() != nil {
 		return queue.Job{}, context.Cause(ctx)
@@ -231,7 +231,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			}
 			job = news
 			w.tell(&job)
-			if expired != nil && job.Orphaned() { // its worker was lost before it ended the command
+			if expired != nil && job.Orphaned() { // the worker was lost before it ended the command
 				cancelled = ctx.Done()
 			}
 		case <-unattended.C:
@@ -315,7 +315,7 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 }
 
 // settle records that an execution is an error, unless it has ended, and returns its result. Without an id nothing
-// ran; it gets a new id.
+// ran, and the execution gets a new id.
 func (d *Dispatcher) settle(ctx context.Context, w *waiter, id string, reason executions.Reason, message string) (res executions.Result, err error) {
 	if id == "" {
 		if id, err = executions.NewIDAfter(w.req.After); err != nil {

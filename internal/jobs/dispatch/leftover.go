@@ -13,9 +13,10 @@ import (
 )
 
 // A run whose process has died leaves jobs that no request waits for. The next run of that workspace cancels those that
-// have not begun. A running one answers a request for the same execution: the request holds the claim of the key, so no
-// live request waits for that job. For the same reason, no request waits for a queued one, so it is cancelled in favour
-// of the request's own job, which has the right policy and, with a Submitter, a worker of its own.
+// have not begun. A running job answers a request for the same execution: the request holds the claim of the key, so
+// no live request waits for that job. For the same reason, no request waits for a queued job. So a queued job is
+// cancelled in favour of the request's own job, which has the right policy and, with a Submitter, a worker of its
+// own.
 
 var (
 	errLeft  = errors.New(queue.ReasonLeft)

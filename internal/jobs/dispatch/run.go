@@ -28,7 +28,7 @@ type run struct {
 	enqueued map[string]bool      // jobs that this process has begun to enqueue; no other process enqueues jobs of its runs
 	attended map[string]time.Time // by the labels of jobs: when a worker last claimed or held such a job
 	warned   map[string]bool      // by the requirements of jobs: the user was warned that no worker takes them
-	asking   map[string]queue.Job // likewise, a job that waits for the answer whether there is such a worker
+	asking   map[string]queue.Job // by the requirements of jobs: a job that waits to learn whether a worker takes it
 	declined map[string]bool      // reasons that the user knows
 	looking  bool                 // look is in progress
 
@@ -282,8 +282,8 @@ func (r *run) declines(j *queue.Job) {
 	}
 }
 
-// left reports what became of the execution that was claimed last, which the job does not name any more: its worker has
-// given the job back before it began, or after so many others that the job does not keep it.
+// left reports the end of the execution that was claimed last and that the job does not name any more: its worker has
+// given the job back before the command began, or the job has lost so many executions that it does not keep this one.
 func (w *waiter) left(at time.Time) {
 	before := w.claimed
 	if before == "" {
@@ -299,8 +299,8 @@ func (w *waiter) left(at time.Time) {
 	}
 }
 
-// lost reports an attempt that was given up. When it began and ended, and why, is as on record; the job says only that it
-// ended.
+// lost reports an attempt that was given up. The times and the reason come from the execution's record; the job says
+// only that the attempt ended.
 func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
 	w.begun(j, a)
 	end := w.recorded(a.Execution)
@@ -313,14 +313,14 @@ func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
 	w.givenUp(a.Execution, end, j.AvailableAt.Time())
 }
 
-// ending is how an execution has ended that another one follows.
+// ending is the end of an execution that another execution follows.
 type ending struct {
 	reason  executions.Reason
 	message string
 	at      time.Time
 }
 
-// recorded returns the end of an execution as it is on record, and reports its start; nil if it has no end there.
+// recorded returns the recorded end of an execution, and reports its start; nil if no end is on record.
 func (w *waiter) recorded(execution string) *ending {
 	e, err := w.run.d.settler.Get(w.run.d.ctx, w.key, execution)
 	if err != nil || e.State == record.Running {
@@ -353,7 +353,7 @@ func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
 	}
 }
 
-// begun reports which workers have taken an execution, and when it began, in this order.
+// begun reports the workers that have taken an execution, and then its begin.
 func (w *waiter) begun(j *queue.Job, a *queue.Attempt) {
 	w.claim(j, a.Execution, a.Worker, a.Claimed)
 	w.start(a.Execution, a.Started)

@@ -8,7 +8,7 @@ import (
 	"e3/refstore"
 )
 
-// On a store that can, the entry of a job is an alias of the job ([Files]): it takes no record of its own, and
+// If the store can do so, the entry of a job is an alias of the job ([Files]): it needs no record of its own, and
 // shows the job with its version. Once the job was claimed, the entry shows a job that cannot be claimed, or is gone.
 
 // isAlias tells whether an entry is an alias.

@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// cancels delivers requests to cancel to this process's leases, ends cancelled jobs that were given back meanwhile or that
-// no worker has taken over for Options.Patience, and removes requests for ended ones.
+// cancels delivers requests to cancel to this process's leases. It ends cancelled jobs that were given back meanwhile
+// or that no worker has taken over for Options.Patience, and removes requests for ended jobs.
 func (k *Keeper) cancels(ctx context.Context, queue string) error {
 	var errs []error
 	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "cancel")}) {

@@ -11,11 +11,11 @@ import (
 const changedAtOnce = 16
 
 // Change applies a change to several jobs at a time, and reports the outcomes in their order. missed says which of them
-// have reached a state without this change. After another error, no further job is begun.
+// have reached a state without this change. After any other error, no further change is begun.
 func Change(ctx context.Context, jobs []Job, change func(context.Context, *Job) (Job, error)) (done []Job, missed []error, fault error) {
 	now, errs := make([]*Job, len(jobs)), make([]error, len(jobs))
 	fault = parallel.AtMost(ctx, changedAtOnce, len(jobs), func(_ context.Context, k int) error {
-		job, err := change(ctx, &jobs[k]) // those under way end, whatever becomes of the others
+		job, err := change(ctx, &jobs[k]) // changes under way are completed, whatever happens to the others
 		switch {
 		case err == nil:
 			now[k] = &job

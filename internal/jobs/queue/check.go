@@ -64,7 +64,7 @@ func Check(r refstore.Record) error {
 	var err error
 	switch what {
 	case "ready", "delayed":
-		if isAlias(r) { // of a job that has changed since, perhaps
+		if isAlias(r) { // its job may have changed since
 			err = checkAlias(r)
 		} else {
 			_, err = decodeEntry(r)

@@ -17,11 +17,11 @@ type Want struct {
 	// on another host is reserved for workers of that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
 	Host  string
 	Grace time.Duration
-	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
-	// for Grace too.
+	// Beside says that another worker of Host may continue commands that were begun there: for Grace their orphans
+	// are reserved for that worker too.
 	Beside bool
-	// Early is the number of the attempt whose command is at hand: if it was the job's last one and was given up, Only does
-	// not wait for the backoff, which is for another start of the command. 0: no command is at hand.
+	// Early is the number of the attempt whose command is at hand. If it was the job's last attempt and was given up,
+	// Only does not wait for the backoff, which is for another start of the command. 0: no command is at hand.
 	Early int64
 	// Began is when the command at hand began. The claim puts it on record, unless the job says it already.
 	Began time.Time
@@ -155,10 +155,10 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	j, adopted := s.Job, s.Orphaned()
 	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), TimeOf(now), 0
 	j.Token++
-	j.Shard = 0 // it is put back alone, and orphans are looked for in the first shard
+	j.Shard = 0 // orphans are put back one by one, and are sought in the first shard
 	if !adopted {
 		after := max(j.After, j.Execution)
-		for _, l := range j.Lost { // perhaps by a clock that is ahead
+		for _, l := range j.Lost { // a lost execution's clock may have been ahead
 			after = max(after, l.Execution)
 		}
 		if j.Execution, err = want.NewExecution(after); err != nil {
@@ -167,7 +167,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 		j.Attempts++
 		j.Maker, j.MakerHost, j.Made, j.Started = j.Worker, Truncate(want.Host), TimeOf(now), 0
 	}
-	if j.Started.IsZero() { // so no reader meets an adoption before the start of what is adopted
+	if j.Started.IsZero() { // so no reader meets an adoption before the start of the execution
 		j.Started = TimeOf(want.Began)
 	}
 	next, gone, err := q.claimSwap(ctx, &s, &j)

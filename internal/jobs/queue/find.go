@@ -31,7 +31,7 @@ func (j *Job) hasID(text string) bool {
 		strings.HasPrefix(j.Ref(), text) && len(text) >= len(j.Queue+"/")+shortestID
 }
 
-// Nameable lists the jobs that [Choose] chooses from: the unfinished ones or, with dead, those that have failed, latest
+// Nameable lists the jobs that [Choose] chooses from: the unfinished jobs or, with dead, the failed jobs, latest
 // first in each queue. Unreadable records are left out: the overview reports them.
 func (rd *Reader) Nameable(ctx context.Context, dead bool) (jobs []Job, err error) {
 	if !dead {
@@ -118,11 +118,11 @@ func Choose(known []Job, names []string) ([]Job, error) {
 // Fate counts the states of the jobs that a name means.
 type Fate struct {
 	Waiting, Running                bool
-	Answered                        bool // a failed one needs no other attempt (Options.Answered)
+	Answered                        bool // a failed job needs no other attempt (Options.Answered)
 	Cancelled, Suspended, Succeeded int  // in a run
 }
 
-// Fate counts the unfinished jobs with the name or, if there are none, those of a run.
+// Fate counts the unfinished jobs with the name or, if there are none, the jobs of a run with the name.
 func (rd *Reader) Fate(ctx context.Context, name, run string) (f Fate, err error) {
 	unfinished, err := rd.Nameable(ctx, false)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // costs. They are derived, so they may be late or missing: Repair restores them. The zero value has no store and writes
 // nothing; its users write at once. It is safe for concurrent use.
 //
-// A job that has ended is added to the finished ones in one request, and removed from the others in a later one: in
-// between a reader may find it twice, but never misses it.
+// An ended job is added to the finished jobs in one request, and removed from the unfinished jobs in a later request:
+// in between a reader may find it twice, but never misses it.
 type followUps struct {
 	store Batcher // nil: writes are made one by one
 
@@ -34,7 +34,7 @@ type followUp struct {
 	gone  bool
 	early time.Time     // not before this time
 	due   time.Time     // at this time, or earlier with others
-	then  *followUp     // the next one, removalWait after this one was written
+	then  *followUp     // the next follow-up, removalWait after this one was written
 	done  chan struct{} // closed when it was written, or has failed
 	err   error
 }
@@ -71,7 +71,7 @@ func (f *followUps) add(u *followUp, early, within time.Duration) {
 	f.schedule()
 }
 
-// enlist is add of one of several.
+// enlist adds one of several follow-ups.
 func (f *followUps) enlist(u *followUp, early, within time.Duration) {
 	if f.all == nil {
 		f.all = make(map[refstore.Key]*followUp)

@@ -31,8 +31,8 @@ type Inbox struct {
 	begun  bool
 	ended  notice          // of finished jobs
 	looked time.Time       // last look at all expected jobs
-	cost   time.Duration   // of that look
-	news   news            // of jobs expected or changed
+	cost   time.Duration   // duration of that look
+	news   news            // signs of expected or changed jobs
 	until  time.Time       // no look before then, to bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
 	turn   int             // where the next look begins among the shards
@@ -44,7 +44,7 @@ type Inbox struct {
 type notice struct {
 	c     <-chan struct{} // nil if it does not
 	which func() (sorts []string, all bool)
-	lost  bool // what was told last is not dealt with
+	lost  bool // the last notifications were not processed
 }
 
 // seen is the last reported state of a job.
@@ -56,8 +56,7 @@ type seen struct {
 	orphan  bool
 }
 
-// Inbox returns the inbox of a run in a queue, which is open until ctx ends. Next is called by one goroutine at a
-// time.
+// Inbox returns the inbox of a run in a queue. It is open until ctx ends. Next is called by one goroutine at a time.
 func (q *Queue) Inbox(ctx context.Context, queue, run string) *Inbox {
 	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen), parts: 1}
 }
@@ -77,8 +76,8 @@ func (b *Inbox) Expect(id string) {
 	signal(b.more)
 }
 
-// ExpectFirst is Expect for a job that is about to be enqueued for the first time. Where the store notifies of finished
-// jobs, that will tell of its end, and it is not looked for. Elsewhere it does nothing.
+// ExpectFirst is Expect for a job that is about to be enqueued for the first time. If the store notifies of finished
+// jobs, a notification will tell its end, and the job is not looked for. Otherwise ExpectFirst does nothing.
 func (b *Inbox) ExpectFirst(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,7 +233,8 @@ func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookEnded looks for finished jobs: those of which the store tells, or else all, by a listing if that is cheaper.
+// lookEnded looks for finished jobs: for jobs that the store tells of, or else for all, by a listing if that is
+// cheaper.
 func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	const names = 16 // names in a listing that cost as much as one read
 	ids, all := b.ended.which()
@@ -271,7 +271,7 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// expects returns those of some jobs that are expected.
+// expects returns the expected jobs among some jobs.
 func (b *Inbox) expects(ids []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -281,8 +281,8 @@ func (b *Inbox) expects(ids []string) []string {
 	})
 }
 
-// nextLook returns the shards that the next look reads, and the expected jobs that are there: those in shards that have
-// some, a few at a time in turn; all, where the queue has no shards.
+// nextLook returns the shards that the next look reads, and the expected jobs there: a few shards with expected jobs
+// at a time, in turn; all jobs if the queue has no shards.
 func (b *Inbox) nextLook() (of string, ids []string) {
 	ids = b.ids()
 	if !b.q.store.sharded {
@@ -346,8 +346,8 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	return jobs, err
 }
 
-// lookUnfinished appends to jobs what has changed of the unfinished ones in some shards, and returns the ids of all that
-// are there.
+// lookUnfinished appends to jobs the changed unfinished jobs of some shards, and returns the ids of all unfinished
+// jobs there.
 func (b *Inbox) lookUnfinished(ctx context.Context, of string, jobs *[]Job) (there map[string]bool, err error) {
 	parts := []string{of}
 	if len(of) < len(shards) { // each is a request
@@ -400,7 +400,7 @@ func (b *Inbox) loadMoved(ctx context.Context, ids []string) ([]moved, error) {
 	return found, err
 }
 
-// tell appends a job whose state was not reported yet. It leaves moving a finished one to its worker, or to Repair.
+// tell appends a job whose state was not reported yet. It leaves moving a finished job to the worker, or to Repair.
 func (b *Inbox) tell(jobs []Job, s stored) []Job {
 	b.mu.Lock()
 	was, ok := b.expected[s.ID]

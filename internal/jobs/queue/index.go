@@ -26,7 +26,7 @@ type index struct {
 	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
 }
 
-// cancelNow ends a job that is not running. The command of one whose worker was lost may run on.
+// cancelNow ends a job that is not running. If the job's worker was lost, the command may run on.
 func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
 	message := "cancelled"
 	if rec.By != "" {
@@ -96,7 +96,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 				return nil, err
 			}
 		}
-		if err := x.batch.settle(ctx, key); err != nil { // otherwise the removal of an earlier entry could remove this one
+		if err := x.batch.settle(ctx, key); err != nil { // else the removal of an earlier entry could remove it
 			return nil, err
 		}
 		v, err := x.putEntry(ctx, key, &s, over)
@@ -251,8 +251,8 @@ func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
 	return s, err
 }
 
-// expire is orphan if the job's worker was lost, or is this process through a claim without a response. Otherwise it
-// returns the job unchanged.
+// expire makes the job an orphan if its worker was lost, or if this process holds it through a claim without a
+// response. Otherwise it returns the job unchanged.
 func (x *index) expire(ctx context.Context, s stored) (stored, error) {
 	if !x.held.astray(&s.Job) {
 		ended, _, err := x.held.members.Ended(ctx, s.LockedBy)

@@ -52,7 +52,7 @@ type Job struct {
 	Inputs     []string      `json:"inputs,omitempty"` // hashes of the inputs, in declared order
 	InputBytes int64         `json:"inputBytes,omitempty"`
 	Policy     record.Policy `json:"policy,omitzero"`
-	Labels     []string      `json:"labels,omitempty"`   // that its worker must have
+	Labels     []string      `json:"labels,omitempty"`   // labels that its worker must have
 	Priority   int64         `json:"priority,omitempty"` // greater runs first
 	Force      bool          `json:"force,omitempty"`    // the run does not look up an answer for it
 	Host       string        `json:"host,omitempty"`     // of the run's process
@@ -66,7 +66,7 @@ type Job struct {
 	Attempts    int64         `json:"attempts,omitempty"`    // executions that were begun for it
 	MaxAttempts int64         `json:"maxAttempts"`           // a job whose execution was lost fails after this many
 	AvailableAt Time          `json:"availableAt,omitempty"` // earliest claim of a queued job; zero: now
-	LockedBy    string        `json:"lockedBy,omitempty"`    // session of the worker that holds it; "" if none does
+	LockedBy    string        `json:"lockedBy,omitempty"`    // session of the worker that holds it; "": none
 	Worker      string        `json:"worker,omitempty"`      // its present or last worker, for display
 	Token       uint64        `json:"token,omitempty"`       // raised by each claim
 	Execution   string        `json:"execution,omitempty"`   // of the present or last attempt
@@ -81,7 +81,7 @@ type Job struct {
 	Updated  Time `json:"updated"`
 	Made     Time `json:"made,omitempty"`    // the claim by which Maker began Execution
 	Claimed  Time `json:"claimed,omitempty"` // last claim: later than Made if Worker adopted it
-	Started  Time `json:"started,omitempty"` // when the run of its command was recorded; zero for a short one
+	Started  Time `json:"started,omitempty"` // when the run of its command was recorded; zero for a short command
 	Finished Time `json:"finished,omitempty"`
 }
 
@@ -128,12 +128,12 @@ func ParseRef(ref string) (queue, id string, err error) {
 	return queue, id, nil
 }
 
-// LostAttempt is an execution of a job that another one follows, or would: its worker was lost or stopped, or it failed
-// and a person has queued the job again.
+// LostAttempt is an execution of a job that is, or would be, followed by another execution: its worker was lost or
+// stopped, or it failed and a person has queued the job again.
 type LostAttempt struct {
 	Execution string `json:"execution"`
-	Worker    string `json:"worker,omitempty"`  // that began it, for display
-	Adopter   string `json:"adopter,omitempty"` // that adopted it last, "" if none has
+	Worker    string `json:"worker,omitempty"`  // the worker that began it, for display
+	Adopter   string `json:"adopter,omitempty"` // the worker that adopted it last; "": none
 	Message   string `json:"message,omitempty"`
 	Claimed   Time   `json:"claimed,omitempty"`
 	Started   Time   `json:"started,omitempty"` // zero if that is not known
@@ -141,7 +141,7 @@ type LostAttempt struct {
 	At        Time   `json:"at"` // when it was given up
 }
 
-// given is the job's present execution as one that another one follows.
+// given is the job's present execution as a LostAttempt.
 func (j *Job) given(message string, at Time) LostAttempt {
 	a := j.present()
 	return LostAttempt{
@@ -179,8 +179,8 @@ const (
 	maxList      = 1 << 12 // labels, secrets, and so on
 )
 
-// Identity returns the id of a job: its run, and a hash of all that distinguishes it from other jobs of the run. The
-// same execution for the same attempt of the same run always has the same id, so Enqueue is idempotent.
+// Identity returns the id of a job: its run, and a hash of all fields that distinguish the job from other jobs of the
+// run. The same execution for the same attempt of the same run always has the same id, so Enqueue is idempotent.
 func Identity(j *Job) string {
 	h := sha256.New()
 	var b []byte
@@ -337,5 +337,6 @@ func validText(s string) error {
 	return nil
 }
 
-// Truncate bounds and repairs text from elsewhere: a job's record keeps this part of it, the execution's record all.
+// Truncate bounds and repairs text from elsewhere. A job's record keeps only this part; the execution's record keeps
+// the whole text.
 func Truncate(s string) string { return strings.ToValidUTF8(human.Truncate(s, 2<<10), "�") }

@@ -9,15 +9,15 @@ import (
 	"e3/refstore"
 )
 
-// In a repository whose description says that what all tasks write is in several partitions ([Store.Spread]), the jobs
-// and the finished jobs of a queue are in as many as there are shards, by the first digit of the hash in their ids;
-// entries of jobs that were enqueued in quick succession are spread too ([index.shardFor]).
+// In a repository whose description spreads such records over several partitions ([Store.Spread]), the jobs and the
+// finished jobs of a queue are in shards, one partition each, by the first digit of the hash in their ids; entries of
+// jobs that were enqueued in quick succession are spread too ([index.shardFor]).
 
-// shards are the names of the shards of a partition. The first one of the entries is the partition itself.
+// shards are the names of the shards of a partition. The first shard of the entries is the partition itself.
 const shards = "0123456789abcdef"
 
-// spread is a record store that keeps the shards of queues apart. To its users a partition is whole, but a listing of
-// one in shards is ordered within each shard only. It is safe for concurrent use.
+// spread is a record store that keeps the shards of queues apart. To its users a partition is whole, but the listing
+// of a partition in shards is ordered only within each shard. It is safe for concurrent use.
 type spread struct {
 	refstore.Store
 	batch   Batcher // nil: there is none
@@ -88,7 +88,7 @@ func (s *spread) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.
 	return s.listShards(ctx, q, shards)
 }
 
-// listShards is List of some shards of a partition. One that is not in shards is listed as a whole.
+// listShards is List of some shards of a partition. A partition without shards is listed as a whole.
 func (s *spread) listShards(ctx context.Context, q refstore.Query, of string) iter.Seq2[refstore.Record, error] {
 	return func(yield func(refstore.Record, error) bool) {
 		partitions := []string{q.Partition}

@@ -9,8 +9,8 @@ import (
 	"e3/refstore"
 )
 
-// Where entries are aliases of jobs, a listing reads only their names, which give the order. An entry is read when its
-// turn has come: until then other workers take most of them, and what is read then is as it is.
+// Where entries are aliases of jobs, a listing reads only their names, which give the order. An entry is read when
+// its turn has come: by then other workers have taken most entries, and the others are read in their present state.
 
 // lazy is the unread part of a candidate.
 type lazy struct {
@@ -19,7 +19,7 @@ type lazy struct {
 	gone   bool // it cannot be claimed: its job was taken, or is unreadable
 }
 
-// unread returns the candidate of an entry that may be claimed now, of which only the name is known.
+// unread returns the candidate of an entry that may be claimed now; only the entry's name is known.
 func unread(queue string, key refstore.Key) *candidate {
 	return &candidate{entry: entry{job: Job{Queue: queue}}, key: key, order: key.Sort, lazy: lazy{unread: true}}
 }
@@ -78,7 +78,7 @@ func (x *index) readsNames(partition string) bool {
 	return strings.HasSuffix(partition, "/ready") && x.files != nil
 }
 
-// fetch reads a candidate of which only the name is known. It tells whether the candidate may be claimed.
+// fetch reads a candidate whose name alone is known. It tells whether the candidate may be claimed.
 func (x *index) fetch(ctx context.Context, c *candidate) (bool, error) {
 	c.lazy.mu.Lock()
 	defer c.lazy.mu.Unlock()
@@ -134,7 +134,7 @@ func (x *index) fetched(ctx context.Context, key refstore.Key) (*candidate, erro
 	return is, err
 }
 
-// A sight tells which candidates a worker can take. It reads those of which only the names are known.
+// A sight tells which candidates a worker can take. It reads candidates whose names alone are known.
 type sight struct {
 	ctx  context.Context
 	x    *index

@@ -42,8 +42,8 @@ func (l *Lease) Job() Job {
 // finishes the job or requests another attempt (Again).
 func (l *Lease) Adopted() bool { return l.adopted }
 
-// WaitingSince is when the job became claimable: it had been enqueued, given back, or found lost, and was due. The time
-// is by the clock of the process that wrote that.
+// WaitingSince is when the job became claimable: it was enqueued, given back, or found lost, and was due. The time is
+// by the clock of the process that wrote this change.
 func (l *Lease) WaitingSince() time.Time { return l.waiting }
 
 // CancelRequested is closed when the job was cancelled. It needs a running [Keeper.Tend] or [Keeper.FollowCancels].
@@ -69,7 +69,7 @@ func (l *Lease) request(r cancelRecord) {
 	}
 }
 
-// change writes the edited job. same tells whether the record already has the change, because a response was lost.
+// change writes the edited job. same tells whether the record already has the change because a response was lost.
 // last says that the lease ends with it.
 func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job), same func(*Job) bool) (stored, error) {
 	l.calling.Lock()
@@ -155,7 +155,7 @@ func (l *Lease) clearCancel(ctx context.Context, s stored) {
 	}
 }
 
-// end makes the job a finished one.
+// end makes the job finished.
 func (j *Job) end(o Outcome, now time.Time) {
 	o.EndedAt = now // in the stored precision
 	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", TimeOf(now), 0
@@ -201,12 +201,13 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 	return s.Job, nil
 }
 
-// requeue makes a running job a queued one.
+// requeue makes a running job queued.
 func (j *Job) requeue() {
 	j.Status, j.LockedBy, j.Execution, j.Made, j.Started, j.AvailableAt = Queued, "", "", 0, 0, 0
 }
 
-// Release gives back a job that was not begun. An adopted one is an orphan again. refstore.ErrLost.
+// Release gives back a job that was not begun; an adopted job becomes an orphan again. The error is refstore.ErrLost
+// if this process no longer holds the job.
 func (l *Lease) Release(ctx context.Context) error { return l.giveBack(ctx, "release", l.release) }
 
 func (l *Lease) release(j *Job) {
@@ -219,8 +220,8 @@ func (l *Lease) release(j *Job) {
 	j.LastError = "" // it is not why the job is given back
 }
 
-// Decline is Release of a job that this worker's machine cannot execute. The job keeps the reason, for a person who wonders
-// what it waits for.
+// Decline is Release of a job that this worker's machine cannot execute. The job keeps the reason, for people who ask
+// why it waits.
 func (l *Lease) Decline(ctx context.Context, why string) error {
 	return l.giveBack(ctx, "decline", func(j *Job) {
 		l.release(j)
@@ -241,7 +242,7 @@ func (l *Lease) Revoke(ctx context.Context, message string) error {
 	})
 }
 
-// earlier keeps an execution that is followed by another one, unless there are too many.
+// earlier keeps an execution that another execution follows, unless there are too many.
 func (j *Job) earlier(a LostAttempt) {
 	if len(j.Lost) < maxLost {
 		j.Lost = append(slices.Clip(j.Lost), a)

@@ -13,10 +13,10 @@ import (
 // ReasonCancelled is the reason of a job that was cancelled while it was not running.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if it is not running. Otherwise it notifies the worker, and returns the running job. If the
-// worker is known to be gone, another one here takes the job over and ends its command (Options.TakeOver); else
-// Outcome.Left says that it may run on. Cancelling a job again changes nothing. Errors are ErrNotFound, and
-// *TransitionError if it has ended otherwise.
+// Cancel ends a job: at once if it is not running. Otherwise it notifies the worker, and returns the running job. If
+// the worker is known to be gone, another worker on this machine takes the job over and ends its command
+// (Options.TakeOver); if none can, Outcome.Left says that the command may run on. Cancelling a job again changes
+// nothing. Errors are ErrNotFound, and *TransitionError if it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: TimeOf(q.now())}
 	fail := func(err error) (Job, error) {
@@ -66,7 +66,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	}
 }
 
-// Withdraw ends a job that no worker has begun, like Cancel, and leaves any other unchanged. It returns the job's
+// Withdraw ends a job that no worker has begun, like Cancel, and leaves any other job unchanged. It returns the job's
 // state: cancelled, unless another process changed it first. The error is ErrNotFound.
 func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: TimeOf(q.now())}
@@ -86,7 +86,7 @@ func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, e
 	}
 }
 
-// ReasonLeft is why a job is withdrawn that no run waits for.
+// ReasonLeft is the reason of a job that is withdrawn because no run waits for it.
 const ReasonLeft = "the run that asked for it is dead"
 
 // WithdrawLeft withdraws the jobs of dead runs of a workspace in any queue: of one run, or of all for "". It first

@@ -33,8 +33,8 @@ func (rd *Reader) OfRun(ctx context.Context, workspace, run string) ([]Job, erro
 	return jobs, nil
 }
 
-// WaitingOf returns the jobs of a run of a workspace, in any queue, that wait for a worker: for the first one, or for another
-// one if theirs was lost. It reads the run's unfinished jobs.
+// WaitingOf returns the jobs of a run of a workspace, in any queue, that wait for a worker: for their first, or for
+// another after theirs was lost. It reads the run's unfinished jobs.
 func (rd *Reader) WaitingOf(ctx context.Context, workspace, run string) (waiting []Job, err error) {
 	queues, err := rd.names(ctx)
 	for _, queue := range queues {
@@ -73,7 +73,7 @@ type Attempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool   // its worker was lost, and it was given up
+	Lost      bool   // its worker was lost, and the execution was given up
 	Left      string // Outcome.Left
 	Message   string
 	At        time.Time // when it was given up
@@ -104,7 +104,7 @@ func (j *Job) present() Attempt {
 			a.Started = o.EndedAt.Add(-o.Duration)
 		}
 	}
-	resumed := !a.Started.IsZero() && made.Sub(a.Started) > sameClaim // its command was begun under another execution
+	resumed := !a.Started.IsZero() && made.Sub(a.Started) > sameClaim // the command was begun under another execution
 	if resumed {
 		a.Claimed = a.Started
 	}

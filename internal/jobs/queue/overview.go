@@ -102,7 +102,7 @@ type Overview struct {
 	Dead    []Job     // failed or timed out without a further attempt in their run, neither suspended nor answered; latest first
 	Faults  []error   // of unreadable records: ErrMalformed
 
-	answered []Job // would be dead, but need no other attempt (Options.Answered)
+	answered []Job // failed jobs that need no other attempt (Options.Answered)
 }
 
 // RunJobs counts a run's jobs that no worker has begun, without retried ones.
@@ -152,7 +152,7 @@ func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	return o.Running, nil
 }
 
-// AtJob is a running job with what is known of its worker; its status tells whether it still runs.
+// AtJob returns a job with the known state of its worker. The job's status tells whether it still runs.
 func (rd *Reader) AtJob(ctx context.Context, queue, id string) (Work, error) {
 	s, err := rd.load(ctx, queue, id)
 	if err != nil {
@@ -163,7 +163,7 @@ func (rd *Reader) AtJob(ctx context.Context, queue, id string) (Work, error) {
 	return w, err
 }
 
-// session tells what is known of the worker of a running job.
+// session tells the known state of a running job's worker.
 func (rd *Reader) session(ctx context.Context, j *Job) (w Work, err error) {
 	if j.LockedBy == "" {
 		return Work{Over: j.Orphaned()}, nil
@@ -218,7 +218,7 @@ func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err err
 	return orphans, nil
 }
 
-// readySince is the time in an entry's key: when a delayed job becomes claimable, or when any other was enqueued.
+// readySince is the time in an entry's key: when a delayed job becomes claimable, or when any other job was enqueued.
 func readySince(key refstore.Key) time.Time {
 	field := 2
 	if strings.HasSuffix(key.Partition, "/delayed") {
@@ -321,7 +321,7 @@ func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	}
 	var fault error
 	o.Dead = slices.DeleteFunc(o.Dead, func(j Job) bool {
-		// The run's attempts include the ones that the job lost: at most one per execution.
+		// The run's attempts include the attempts that the job lost: at most one per execution.
 		executions := min(max(j.Attempts, int64(len(j.Lost))+1), maxLost)
 		for range executions {
 			j.Attempt++

@@ -42,13 +42,13 @@ type page struct {
 	unreadable map[string]sighting // undecodable entries, and when they were last compared with their jobs
 	races      int                 // claims lost lately
 	made       *listener           // tells of new entries; nil: nothing does
-	told       bool                // of all new entries since the last listing
+	told       bool                // made has told all new entries since the last listing
 	workers    int                 // number of holders in the last listing
 
 	marked map[int64]sighting // shards that may have entries, as the last listing found them marked
 
 	looked time.Time // last look at the delayed entries
-	due    time.Time // when the next of those is due; zero if there was none, or its waiter was woken
+	due    time.Time // when the next delayed entry is due; zero if there was none, or its waiter was woken
 }
 
 // place is the extent of a search, as sort keys; "" is the beginning.
@@ -211,7 +211,7 @@ func (x *index) best(ctx context.Context, want *Want) (best *candidate, of *page
 	for _, queue := range want.Queues {
 		x.mu.Lock()
 		p := x.page(queue)
-		known, raced := slices.Clone(p.candidates), p.races > 0 // the fit is checked without the lock
+		known, raced := slices.Clone(p.candidates), p.races > 0 // copied, since the fit is checked without the lock
 		x.mu.Unlock()
 		if c := choose(known, raced, see.fits); c != nil && (best == nil || c.order < best.order) {
 			best, of = c, p
@@ -313,8 +313,8 @@ func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 	return nil
 }
 
-// list reads a queue's first entries. If none of them fits, it also searches the later ones, each time from the end of
-// the last search. The caller holds the listing token.
+// list reads a queue's first entries. If no entry fits, it also searches later entries, each time from the end of the
+// last search. The caller holds the listing token.
 func (x *index) list(ctx context.Context, queue string, p *page, want *Want) error {
 	began := x.o.Now()
 	x.mu.Lock()
@@ -457,7 +457,7 @@ func (x *index) marksOf(p *page, partition, after string) int {
 }
 
 // behind searches the entries after a sort key, and before another one unless that is "", until it finds some that can
-// be taken or has read maxScan. It returns these and where it stopped, "" for the end.
+// be taken or has read maxScan. It returns these entries and where it stopped, "" for the end.
 func (x *index) behind(ctx context.Context, p *page, partitions []string, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
 	for scanned := 0; scanned < maxScan; scanned += lookBack {
 		if before != "" && after >= before {
@@ -495,8 +495,8 @@ func (x *index) isDue(p *page, r refstore.Record) bool {
 	return true
 }
 
-// readDelayed lists the due ones among the first delayed entries. If neither these nor the ready entries have one that
-// fits, it searches the later ones for due entries that fit. It returns when the next one is due, as far as it has
+// readDelayed lists the due entries among the first delayed ones. If neither they nor the ready entries fit, it
+// searches the later delayed entries for due ones that fit. It returns when the next entry is due, as far as it has
 // read, and where to continue.
 func (x *index) readDelayed(
 	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,

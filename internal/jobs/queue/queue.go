@@ -5,8 +5,8 @@
 //
 // The record of an unfinished job is the truth. While the job can be claimed, an index has an entry for it, with the
 // whole job and the version of its record, so that a claim is one write. Entries are derived: they are written after
-// the job, and a claim from an outdated one fails. A reader that meets an outdated entry compares it with the job, as
-// [Keeper.Repair] does. The end of a job is a change of its record. The record is then copied to the finished ones
+// the job, and a claim from an outdated entry fails. A reader that meets an outdated entry compares it with the job,
+// as [Keeper.Repair] does. The end of a job is a change of its record. The record is then copied to the finished ones
 // and removed; any process that meets a finished job that was not moved moves it.
 //
 // # Holders
@@ -99,8 +99,8 @@ type Options struct {
 	Keep time.Duration
 	// Answered, if set, tells whether a failed job needs no other attempt: its key has an answer, or its workspace is gone.
 	Answered func(context.Context, *Job) (bool, error)
-	// TakeOver, if set, has a worker take a job whose worker was lost, and returns when the job has another state, if this
-	// process can have its command taken over here ([Want.Host]). A request to cancel the job is on record before.
+	// TakeOver, if set, makes a worker take a job whose worker was lost, if the job's command can be taken over here
+	// ([Want.Host]). It returns when the job has another state. Before that a request to cancel the job is on record.
 	TakeOver func(context.Context, *Job)
 	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is
 	// a minute.
@@ -159,9 +159,9 @@ const maxRemembered = 1 << 14
 // remembered is how long a process relies on its own put of an announcing record (held.enter).
 const remembered = time.Hour
 
-// slowCreation is how long a job's creation takes if its request may have been sent twice: where the first one has made
-// the job, and a worker has finished it, the second one makes it again. A job that succeeds is not removed in so short a
-// time (removalWait).
+// slowCreation is how long a job's creation takes if its request may have been sent twice: if the first request made
+// the job, and a worker has finished it, the second request makes it again. A job that succeeds is not removed in so
+// short a time (removalWait).
 const slowCreation = 100 * time.Millisecond
 
 // stored is a job as it is in the store.
@@ -179,9 +179,9 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	return q.enqueueOne(ctx, j, false)
 }
 
-// EnqueueFirst is [Queue.Enqueue] for a job that was never enqueued before: it does not look for it among the finished
-// ones, which saves two reads. It looks once if the request took so long that a worker may have finished the job
-// meanwhile.
+// EnqueueFirst is [Queue.Enqueue] for a job that was never enqueued before: it does not look for the job among the
+// finished jobs, which saves two reads. It does look, once, if the request took so long that a worker may have
+// finished the job meanwhile.
 func (q *Queue) EnqueueFirst(ctx context.Context, j *Job) (Job, error) {
 	return q.enqueueOne(ctx, j, true)
 }
@@ -233,7 +233,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if first && q.o.Now().Sub(began) < slowCreation {
 		return s.Job, q.index.putFirst(ctx, s)
 	}
-	// If it was finished in between, the finished job exists by now: it is put before the unfinished one is removed.
+	// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
 	before, err := q.loadFinished(ctx, want.Queue, want.ID)
 	if err == nil {
 		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)

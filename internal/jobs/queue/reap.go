@@ -99,8 +99,8 @@ func ward(own string, holders []string) []string {
 	return slices.Concat(holders[next:], holders)[:watched]
 }
 
-// orphanAll makes orphans of all jobs of a session that has ended, and then removes its holder record. Of several
-// processes that try, one does it.
+// orphanAll makes orphans of all jobs of a session that has ended, and then removes its holder record. If several
+// processes try, one of them succeeds.
 func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) error {
 	r, err := k.store.Get(ctx, holderKey(queue, session))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -138,7 +138,7 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 			return err
 		case s.Status == Running && s.LockedBy == session:
 			_, err = k.index.orphan(ctx, s)
-		case s.Orphaned(): // perhaps made one by a process that died here
+		case s.Orphaned(): // a process may have made it an orphan and died
 			_, err = k.index.mend(ctx, s)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrConflict) {
@@ -286,7 +286,7 @@ func (k *Keeper) resolve(ctx context.Context, queue string) error {
 			_, err = k.index.orphan(ctx, s)
 		case s.version == over:
 			continue // the claim may still take effect
-		case s.Orphaned(): // perhaps made one by an earlier try of this call
+		case s.Orphaned(): // an earlier try of this call may have made it an orphan
 			_, err = k.index.mend(ctx, s)
 		}
 		if err == nil || isNotFound(err) || errors.Is(err, ErrMalformed) { // Repair reports malformed ones

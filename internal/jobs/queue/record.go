@@ -19,7 +19,7 @@ import (
 //	QUEUE/<queue>/ready · <order>         entry: may be claimed
 //	QUEUE/<queue>/ready · +<shard>        turnRecord: the shard may have entries
 //	QUEUE/<queue>/delayed · <at>.<order>  entry: may be claimed later
-//	QUEUE/<queue>/finished · <run>        turnRecord: a run that has, or had, jobs here
+//	QUEUE/<queue>/finished · <run> turnRecord: a run that has, or had, jobs here
 //	QUEUE/<queue>/finished/<run> · <id>   Job
 //	QUEUE/<queue>/dead · <id>             {}: a finished job that a person may want to look at
 //	QUEUE/<queue>/cancel · <id>           cancelRecord
@@ -227,7 +227,7 @@ type turnRecord struct {
 // A Time is a time in a record: nanoseconds since 1970 by the clock of its writer; 0 is none.
 type Time int64
 
-// TimeOf returns a time as a record has it.
+// TimeOf returns a time in the form of records.
 func TimeOf(t time.Time) Time {
 	if t.IsZero() {
 		return 0

@@ -17,7 +17,7 @@ type Row struct {
 	ID          string             `json:"id"`
 	Queue       string             `json:"queue"`
 	Workspace   string             `json:"workspace"`
-	Run         string             `json:"run"` // that waits for it
+	Run         string             `json:"run"` // the run that waits for it
 	Task        string             `json:"task"`
 	Step        string             `json:"step,omitempty"`
 	Attempt     int64              `json:"attempt"` // from 1
@@ -126,8 +126,8 @@ type States struct {
 // A State is a queue as answers show it.
 type State struct {
 	Queue   string      `json:"queue"`
-	Ready   int         `json:"ready"`            // that wait for a worker
-	Delayed int         `json:"delayed"`          // that can be claimed later
+	Ready   int         `json:"ready"`            // jobs that wait for a worker
+	Delayed int         `json:"delayed"`          // jobs that can be claimed later
 	Since   moment.Time `json:"since"`            // begin of the longest wait
 	Over    []RunJobs   `json:"over,omitempty"`   // ended runs with jobs that wait
 	Running []WorkRow   `json:"running"`          // longest first
@@ -142,7 +142,7 @@ type WorkRow struct {
 
 	Lost    bool        `json:"lost"`              // its worker was lost
 	Unheard float64     `json:"unheard,omitempty"` // seconds until a silent worker is lost
-	Heard   moment.Time `json:"heard,omitzero"`    // last sign of life of another host's worker, by its clock
+	Heard   moment.Time `json:"heard,omitzero"`    // last sign of life of another host's worker, by that host's clock
 }
 
 // State describes a queue. The function tells which runs have ended.

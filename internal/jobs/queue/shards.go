@@ -30,7 +30,7 @@ const (
 	perShard = 50
 	// minShard is how many entries of a shard are listed at a time, at least.
 	minShard = 4
-	// runWorkers is how many workers of a queue let expect another run like this process's.
+	// runWorkers is the number of a queue's workers from which another run like this process's is to be expected.
 	runWorkers = 4
 )
 
@@ -94,7 +94,7 @@ func (x *index) unmarked(s *Job, key refstore.Key) bool {
 	return !ok || x.o.Now().Sub(at) >= markFor
 }
 
-// marked notes that this process has put a mark, which it began at a time.
+// marked notes that this process has put a mark, in a put that began at this time.
 func (x *index) marked(key refstore.Key, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,8 +104,8 @@ func (x *index) marked(key refstore.Key, at time.Time) {
 	x.marks[key] = at
 }
 
-// mark puts the mark of a shard anew. It returns once the mark is there that this process has put, or another since. That a
-// put met a conflict does not say so: a worker may just have removed the mark.
+// mark puts the mark of a shard again. It returns once this process's mark, or a later one, is there. A conflict of
+// the put is no proof of that: a worker may just have removed the mark.
 func (x *index) mark(ctx context.Context, queue string, shard int64) error {
 	key, at := markKey(queue, shard), x.o.Now()
 	r, err := x.store.Get(ctx, key)
@@ -138,8 +138,8 @@ type part struct {
 	none  bool   // there was no entry
 }
 
-// readShards is read of several partitions at once, a share of limit from each. Of what it found, nothing comes behind
-// an entry of a higher priority that it may have left unread.
+// readShards is read for several partitions at once, with a share of limit from each. It returns only entries that no
+// unread entry of higher priority can precede.
 func (x *index) readShards(ctx context.Context, p *page, partitions []string, after string, limit int, suspects map[string]refstore.Version) ([]part, error) {
 	parts, errs := make([]part, len(partitions)), make([]error, len(partitions))
 	each := max(limit/max(len(partitions), 1), minShard)

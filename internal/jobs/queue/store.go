@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// Store is where queues are: a store of records, and what it does for queues beyond that.
+// Store is the store of queues: a store of records, with further abilities for queues.
 type Store struct {
 	refstore.Store
 	// Files, if set, ends a job in one call, has the entry of a job as an alias of the job, and tells which entries were
@@ -19,17 +19,17 @@ type Store struct {
 	Files Files
 	// Batch, if set, writes the records that follow from transitions, many in one request. It is the same store.
 	Batch Batcher
-	// Spread says that a partition takes a bounded number of writes a second, so what many processes write at a time
-	// belongs into several partitions.
+	// Spread says that a partition takes a bounded number of writes a second, so records that many processes write at
+	// a time belong into several partitions.
 	Spread bool
 }
 
-// Files is what a store in files does for queues. A method returns errors.ErrUnsupported where the store, or the
+// Files are the abilities of a store in files for queues. A method returns errors.ErrUnsupported if the store, or the
 // record, does not allow it.
 type Files interface {
-	// Move creates r, and then deletes the record at from. If that has not the version v, or r exists, nothing happens:
-	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from, or that record
-	// may have the value of r.
+	// Move creates r, and then deletes the record at from. If that record does not have the version v, or r exists,
+	// nothing happens: ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at
+	// from, or that record may have the value of r.
 	Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error)
 	// Alias makes the record at key appear at alias too, with value and version; the alias holds no value of its own.
 	// After a change of the record the alias may show it as it was. If there is a record at alias, the error is
@@ -211,9 +211,9 @@ func (s *stored) fits() error {
 	return nil
 }
 
-// conclude is swap for a change that may end the job. On a store that can, the job then goes to the finished ones in the
-// same call, unless a person may want to retry it. A process that dies in between leaves a running job beside the
-// finished one, which orphan removes.
+// conclude is swap for a change that may end the job. If the store can do so, an ended job moves to the finished jobs
+// in the same call, unless a person may want to retry it. A process that dies in between leaves a running job beside
+// the finished one, which orphan removes.
 func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
 	if rs.files != nil && j.Status.Terminal() && !j.isDead() {
 		j.Updated = TimeOf(rs.o.Now())
@@ -235,7 +235,7 @@ func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) 
 				return s, nil
 			}
 		}
-	} // after any other error, what the call has left is for swap and move to find
+	} // after any other error, swap and move find out what the call has done
 	return rs.swap(ctx, over, j)
 }
 
@@ -294,7 +294,8 @@ func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 	}
 }
 
-// notifiedOf is notified, and returns a function that tells which records were created since its last call: these, or perhaps any.
+// notifiedOf is notified, and returns a function that tells which records were created since its last call: a list of
+// names, or that any may have been created.
 func (rs *records) notifiedOf(ctx context.Context, partition string) (<-chan struct{}, func() (sorts []string, all bool), error) {
 	if rs.watcher != nil && rs.files != nil {
 		return rs.files.WatchNames(ctx, partition)

@@ -144,8 +144,8 @@ func (k *Keeper) upkeep(ctx context.Context, queue string) error {
 	return errors.Join(err, cleanErr)
 }
 
-// turn tells whether this process is to do periodic work that one of all processes does: the turn's record has not
-// changed for that long, by this process's clock.
+// turn tells whether this process is to do periodic work that only one process does: the turn's record has not
+// changed for every, by this process's clock.
 func (k *Keeper) turn(ctx context.Context, queue, work string, every time.Duration) (bool, error) {
 	key := turnKey(queue, work)
 	r, err := k.store.Get(ctx, key)

@@ -1,9 +1,9 @@
 // Package slurm lets a Slurm cluster start workers. For each job of a run it submits a batch script that is "e3 worker
 // --job", follows its state, and cancels it, with Slurm's own commands (sbatch, squeue, scontrol, scancel).
 //
-// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job that
-// Slurm requeues while its first copy continues, one that was submitted twice because an answer was lost, and one that
-// no run waits for any more.
+// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job
+// that Slurm requeues while its first copy continues, a job that was submitted twice because an answer was lost, and
+// a job for which no run waits any more.
 package slurm
 
 import (

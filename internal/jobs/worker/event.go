@@ -16,7 +16,7 @@ const (
 	JobBegun   EventType = "job.begun"
 	JobAdopted EventType = "job.adopted" // an execution that another worker began continues here
 	JobEnded   EventType = "job.ended"
-	JobGiven   EventType = "job.given_back"  // it waits for another attempt
+	JobGiven   EventType = "job.given_back"  // the job waits for another attempt
 	JobLost    EventType = "job.lost"        // another process holds it now; work done here does not count
 	Fault      EventType = "worker.fault"    // of this machine or the stores
 	Draining   EventType = "worker.draining" // no more jobs are claimed

@@ -6,7 +6,7 @@ import (
 	"e3/internal/format/moment"
 )
 
-// A Line is what a worker tells programs of an event.
+// A Line is an event of a worker in the form for programs.
 type Line struct {
 	Type    EventType   `json:"type"`
 	Time    moment.Time `json:"time"`

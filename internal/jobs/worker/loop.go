@@ -453,7 +453,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	case err != nil:
 		return undecided, err
 	case lease == nil && job.Attempts == attempt && (job.Status == queue.Running || job.Status == queue.Queued):
-		return undecided, nil // its worker is not known to be gone yet
+		return undecided, nil // the worker of its job is not known to be gone yet
 	case lease == nil:
 		return unneeded, nil
 	case !lease.Adopted() && lease.Job().Attempts == attempt+1: // given up elsewhere, and not begun again
@@ -483,7 +483,7 @@ func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 // hands are goroutines that work on jobs. They are used again, since the stack of a new one grows several times.
 type hands struct{ free chan func() }
 
-// do has a function called on a goroutine.
+// do calls a function on a goroutine.
 func (h *hands) do(f func()) {
 	select {
 	case h.free <- f:
@@ -496,7 +496,7 @@ func (h *hands) do(f func()) {
 	}
 }
 
-// dismiss ends the goroutines that have nothing to do, and others once they have ended what they do.
+// dismiss ends the idle goroutines, and the others after their present work.
 func (h *hands) dismiss() { close(h.free) }
 
 // ended removes a job from the worker.
@@ -548,7 +548,7 @@ const sweepSoon = 2 * time.Second
 func (l *loop) sweep(ctx context.Context) {
 	t := time.NewTicker(l.w.o.Sweep)
 	defer t.Stop()
-	if l.w.o.Job == "" { // it tells what its predecessor could not
+	if l.w.o.Job == "" { // it tells the ends that its predecessor could not tell
 		_ = l.w.s.Sweep(ctx)
 	}
 	for {

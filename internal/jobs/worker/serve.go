@@ -25,7 +25,7 @@ type Server struct {
 	Ready func()      // a worker waits for jobs: the first one, or the first after Lost
 	Lost  func(error) // there is no worker for now; a retry follows
 
-	Signals   []os.Signal   // of Serve: those that end the worker
+	Signals   []os.Signal   // of Serve: signals that end the worker
 	OneSignal time.Duration // of Serve: signals within this time of the first count as one
 }
 

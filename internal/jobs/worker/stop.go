@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// idleEnd is how long a worker has to end once it was told to and has no job. Then it ends as if it were killed, whatever it
-// waits for: a store that does not answer, or a file system.
+// idleEnd is how long a worker without a job has to end after it was told to. Then it ends as if it were killed, even
+// if a store or a file system does not answer.
 const idleEnd = 5 * time.Second
 
 // ErrUnanswered ends a worker that was told to end, has no job, and waits for the repository.
@@ -35,7 +35,7 @@ func (s *Server) Serve(ctx context.Context, o Options) error {
 }
 
 // requests tells of the first request to end by closing drain, and of the second by ending the context; with atOnce of
-// the first, too. Requests right after the first count as that one.
+// the first, too. Requests right after the first count as the first.
 func (s *Server) requests(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
 	drained, ended := make(chan struct{}), make(chan struct{})
 	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

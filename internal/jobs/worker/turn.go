@@ -9,9 +9,9 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A turn keeps a large job from waiting for ever while smaller later ones are taken: after record.MostPassed later jobs
-// were taken before a job that lacks cores or memory, no more are. Each worker counts its own turns; a claim of the job
-// by any worker ends the turn. The worker's loop owns it.
+// A turn keeps a large job from waiting for ever while smaller later ones are taken: once record.MostPassed later
+// jobs were taken before a job that lacks cores or memory, no later job is taken before it. Each worker counts its
+// own turns; a claim of the job by any worker ends the turn. The worker's loop owns it.
 type turn struct {
 	job    *queue.Job // the first waiting job; nil: none is known
 	passed int        // how many later jobs were taken; the count continues if another job becomes the first
@@ -87,7 +87,8 @@ func (t *turn) passOver(j *queue.Job) {
 	t.job = nil
 }
 
-// foreignFor is how long a worker leaves a job alone for which its machine has other programs. They may be installed.
+// foreignFor is how long a worker leaves a job alone because its machine has other programs than the job needs. The
+// right ones may be installed meanwhile.
 const foreignFor = time.Minute
 
 // isForeign reports whether the job was given back lately because this machine has other programs.
@@ -100,7 +101,7 @@ func (l *loop) isForeign(j *queue.Job) bool {
 	return ok
 }
 
-// takes tells whether a job can be claimed now, and records one that waits for room.
+// takes tells whether a job can be claimed now, and records a job that waits for room.
 func (l *loop) takes(j *queue.Job) bool {
 	w := l.w
 	if !w.has(j.Labels) || l.isForeign(j) {

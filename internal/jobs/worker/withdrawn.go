@@ -11,9 +11,9 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A run withdraws a queued job that a dead run has left, and enqueues its own for the same execution. If a lost worker
-// had begun the withdrawn one on this host, its command may still run here, or its end may be kept. It answers the new
-// job: keys are content.
+// A run withdraws a queued job that a dead run has left, and enqueues its own for the same execution. If a lost
+// worker had begun the withdrawn job on this host, its command may still run here, or its end may be kept. That
+// command answers the new job: keys are content.
 
 // withdrawn is an adopted command whose job was withdrawn before another attempt began.
 type withdrawn struct {
