@@ -86,6 +86,12 @@ func (c *collector) add(pos Pos, hint, format string, args ...any) {
 	})
 }
 
+// end adds the fault at which the reading of the file ended, and is the error to return.
+func (c *collector) end(fault *syntaxError) error {
+	c.add(fault.pos, fault.hint, "%s", fault.msg)
+	return c.result()
+}
+
 // result is the error to return: nil when there were no faults.
 func (c *collector) result() error {
 	if len(c.errs) == 0 {

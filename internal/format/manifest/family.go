@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -78,28 +77,28 @@ func (d *Definition) Faults() error {
 
 // Encode returns the definition object of a file whose tasks depend on lists of items: the file as JSON, without comments.
 func (d *Definition) Encode() ([]byte, error) {
-	n, err := treeOf(d.File, d.text)
-	if err != nil {
+	file := newDecoder(d.File)
+	n, fault := file.document(d.text)
+	if err := file.result(fault); err != nil {
 		return nil, err
 	}
 	n.quoteTexts()
-	n.name("room", d.Room)
+	n.setRoom(d.Room)
 	n.nameImages(d.Images)
-	return append(n.appendJSON(nil), '\n'), nil
+	file.written = true
+	return append(appendJSON(nil, file.value("", &n), true), '\n'), nil
 }
 
-// name gives a key of a mapping the name of a room.
-func (n *node) name(key string, r Room) {
+// setRoom gives the tree of a file the room of the definition.
+func (n *node) setRoom(r Room) {
 	if r == NoRoom {
 		return
 	}
-	for i := 0; i+1 < len(n.list); i += 2 {
-		if n.list[i].text == key {
-			n.list[i+1].text = r.String()
-			return
-		}
+	if value := n.member("room"); value.kind == stringNode {
+		value.text = r.String()
+		return
 	}
-	n.list = append(n.list, node{kind: stringNode, text: key}, node{kind: stringNode, text: r.String()})
+	n.list = append(n.list, node{kind: stringNode, text: "room"}, node{kind: stringNode, text: r.String()})
 }
 
 // DecodeDefinition reads a definition object. Its messages have no positions, because it is not the file that people know.
@@ -112,72 +111,6 @@ func DecodeDefinition(data []byte) (*Definition, error) {
 		return nil, errors.New("definition: no task depends on a list of items")
 	}
 	return d, nil
-}
-
-// treeOf reads a whole file as one tree.
-func treeOf(name string, text []byte) (*node, error) {
-	d := newDecoder(name)
-	file := section(text)
-	look, err := scan(file)
-	if err != nil {
-		return nil, err
-	}
-	if look.bom {
-		text = text[len(byteOrderMark):]
-	}
-	if look.first == '{' {
-		r := newJSONReader(section(text), d)
-		if tok, fault := r.token(); fault == nil {
-			if n, fault := r.value(tok, 0); fault == nil {
-				if _, err := r.dec.Token(); err == io.EOF {
-					return &n, d.report.result()
-				}
-			}
-		}
-		d = newDecoder(name)
-	}
-	y := &yamlReader{decoder: d}
-	root, fault := y.parse(text)
-	if fault != nil {
-		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-		return nil, d.report.result()
-	}
-	n := y.convert(root, 0)
-	return &n, d.report.result()
-}
-
-// appendJSON appends a node as compact JSON, members in their order.
-func (n *node) appendJSON(b []byte) []byte {
-	switch n.kind {
-	case stringNode:
-		return appendJSONString(b, n.text)
-	case nullNode:
-		return append(b, "null"...)
-	case listNode:
-		b = append(b, '[')
-		for i := range n.list {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = n.list[i].appendJSON(b)
-		}
-		return append(b, ']')
-	case mapNode:
-		b = append(b, '{')
-		for i := 0; i+1 < len(n.list); i += 2 {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendJSONString(b, n.list[i].text), ':')
-			b = n.list[i+1].appendJSON(b)
-		}
-		return append(b, '}')
-	}
-	if json.Valid([]byte(n.text)) {
-		return append(b, n.text...)
-	}
-	number, _ := ScalarText(new(decoder).value("", n))
-	return append(b, number...)
 }
 
 // quoteTexts makes strings of what stands for a text and is no number of JSON: an item 007, or the variable .5.

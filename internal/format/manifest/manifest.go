@@ -125,9 +125,8 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	if err != nil {
 		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	}
-	if look.bad != "" {
-		report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
-		return nil, report.result()
+	if look.fault != nil {
+		return nil, report.end(look.fault)
 	}
 	if look.bom {
 		file = io.NewSectionReader(file, int64(len(byteOrderMark)), file.Size()-int64(len(byteOrderMark)))
@@ -137,8 +136,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	case err != nil:
 		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	case fault != nil:
-		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-		return nil, d.report.result()
+		return nil, d.report.end(fault)
 	}
 	d.finish()
 	if err := d.report.result(); err != nil {
