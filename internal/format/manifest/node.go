@@ -93,9 +93,12 @@ func resolve(s string) (n node, fault string) {
 		}
 		return node{kind: intNode, bits: uint64(i)}, ""
 	}
+	if strings.Trim(s, "0123456789.eE+-") != "" { // ParseFloat reads hexadecimal numbers too
+		return node{kind: stringNode, text: s}, ""
+	}
 	f, err := strconv.ParseFloat(s, 64)
-	switch { // ParseFloat reads hexadecimal numbers too
-	case strings.Trim(s, "0123456789.eE+-") != "" || errors.Is(err, strconv.ErrSyntax):
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
 		return node{kind: stringNode, text: s}, ""
 	case err != nil:
 		return node{}, "the number " + truncate(s) + " is out of range"
