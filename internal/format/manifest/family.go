@@ -376,13 +376,9 @@ func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label str
 		d.report.add(pos, "write "+name+"."+to.spec.Outputs[0].Name, "task %s: %s has several outputs, and one of them is the source of items", b.spec.Base, to.spec.Base)
 		return s, false
 	case to.spec.Several:
-		i := slices.IndexFunc(to.spec.Outputs, func(o Output) bool { return o.Name == entry })
+		i := to.spec.output(entry)
 		if i < 0 {
-			names := make([]string, len(to.spec.Outputs))
-			for k := range names {
-				names[k] = to.spec.Outputs[k].Name
-			}
-			d.report.add(pos, "the outputs are "+listed(names), "task %s: the task %s has no output %q", b.spec.Base, to.spec.Base, truncate(entry))
+			d.report.add(pos, "the outputs are "+listed(to.spec.outputNames()), "task %s: the task %s has no output %q", b.spec.Base, to.spec.Base, truncate(entry))
 			return s, false
 		}
 		out, s.Entry = &to.spec.Outputs[i], entry
