@@ -21,10 +21,10 @@ func show(l *items.List) string {
 	}
 	for i := range l.Items {
 		b.WriteString("/ ")
-		for _, v := range l.Items[i].Values {
+		for _, v := range l.Items[i] {
 			fmt.Fprintf(&b, "%q ", v)
 		}
-		if f := l.Items[i].File; f != "" {
+		if f := l.File(i); f != "" {
 			b.WriteString("@" + f + " ")
 		}
 	}

@@ -259,7 +259,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 			b.fail(d, p.pos, "%s: %s", truncate(p.text), fault)
 			return in, false
 		}
-		set.rows = set.picks.rows(len(l.Items), func(row, at int) string { return l.Items[row].Values[at] })
+		set.rows = set.picks.rows(len(l.Items), func(row, at int) string { return l.Items[row][at] })
 		j.files[s.Key] = set
 	}
 	key := set.picks.key(j.value(number))
@@ -268,7 +268,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		fan, ok := j.fans[s.Key+"\x00"+key]
 		if !ok {
 			fan = d.gathered(p, len(rows), func(k int) FanItem {
-				file := strings.TrimSuffix(l.Items[rows[k]].File, "/")
+				file := strings.TrimSuffix(l.File(int(rows[k])), "/")
 				it := FanItem{Label: EscapeLabel(file), Task: task, Path: file}
 				if p.target == nil {
 					it.Task, it.Input = -1, in.Source.Index
@@ -295,7 +295,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name)
 		return in, false
 	}
-	file := l.Items[rows[0]].File
+	file := l.File(int(rows[0]))
 	in.Kind = File
 	if strings.HasSuffix(file, "/") {
 		in.Kind = Dir
