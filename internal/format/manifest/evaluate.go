@@ -377,7 +377,7 @@ func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []r
 
 // doubt notes something about the items of a matrix for Lint.
 func (d expander) doubt(pos Pos, format string, args ...any) {
-	w := Warning{d.def.File, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...)}
+	w := Warning(faultAt(d.def.File, pos, "", format, args...))
 	if !slices.Contains(d.def.doubts, w) {
 		d.def.doubts = append(d.def.doubts, w)
 	}

@@ -64,20 +64,9 @@ func (d *Definition) Pending() bool {
 	return slices.ContainsFunc(d.Families, func(f Family) bool { return f.Pending })
 }
 
-// Faults returns the faults of the families.
-func (d *Definition) Faults() error {
-	var errs []error
-	for i := range d.Families {
-		if err := d.Families[i].Fault; err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Encode returns the definition object of a file whose tasks depend on lists of items: the file as JSON, without comments.
 func (d *Definition) Encode() ([]byte, error) {
-	file := newDecoder(d.File)
+	file := newDecoder(d.File, nil)
 	n, fault := file.document(d.text)
 	if err := file.result(fault); err != nil {
 		return nil, err
@@ -146,9 +135,8 @@ func (n *node) member(key string) *node {
 // fail notes a fault that lies in the lists of items, and is therefore none of the file's Errors.
 func (b *base) fail(d expander, pos Pos, format string, args ...any) {
 	if b.fault == nil {
-		e := &Error{File: d.report.file, Line: int(pos.Line), Column: int(pos.Column)}
-		e.Msg = "task " + b.spec.Base + ": " + fmt.Sprintf(format, args...)
-		b.fault = e
+		e := faultAt(d.report.file, pos, "", "task %s: %s", b.spec.Base, fmt.Sprintf(format, args...))
+		b.fault = &e
 	}
 	b.pending = true
 }

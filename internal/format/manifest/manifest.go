@@ -154,7 +154,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 // decoder in an incomplete state, so each reader starts with a new one.
 func read(name string, file *io.SectionReader, look overview, split splitting, lists Lists) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
-		d := begin(name, lists)
+		d := newDecoder(name, lists)
 		fault := readJSON(io.NewSectionReader(file, 0, file.Size()), d)
 		if fault == nil {
 			return d, nil, nil
@@ -163,13 +163,13 @@ func read(name string, file *io.SectionReader, look overview, split splitting, l
 		if err != nil {
 			return nil, nil, err
 		}
-		if flow := begin(name, lists); readYAML(data, flow) == nil {
+		if flow := newDecoder(name, lists); readYAML(data, flow) == nil {
 			return flow, nil, nil
 		}
 		return d, fault, nil
 	}
 	if file.Size() > split.threshold && !look.oddBreaks {
-		d := begin(name, lists)
+		d := newDecoder(name, lists)
 		if ok, err := readPieces(file, split.piece, d); ok || err != nil {
 			return d, nil, err
 		}
@@ -178,14 +178,8 @@ func read(name string, file *io.SectionReader, look overview, split splitting, l
 	if err != nil {
 		return nil, nil, err
 	}
-	d := begin(name, lists)
+	d := newDecoder(name, lists)
 	return d, readYAML(data, d), nil
-}
-
-func begin(name string, lists Lists) *decoder {
-	d := newDecoder(name)
-	d.lists = lists
-	return d
 }
 
 func section(data []byte) *io.SectionReader {

@@ -15,15 +15,6 @@ import (
 // that value alone. So Definition.Inputs has a ParamsInput for the file, and a ParamInput for each value that a task
 // reads. The file is not read here: SetParams takes its content.
 
-// ParamPath is the path of a parameter in its file, as "train.rate"; "" for an input of any other kind.
-func (in *Input) ParamPath() string {
-	if in.Kind != ParamInput {
-		return ""
-	}
-	_, path, _ := strings.Cut(in.Name, ".")
-	return path
-}
-
 // readsParamOf reports whether a task reads a value of a file of parameters.
 func (d *Definition) readsParamOf(file string) bool {
 	return slices.ContainsFunc(d.Inputs, func(in Input) bool {
@@ -175,14 +166,14 @@ func WithValue(whole any, path string, v any) (any, bool) {
 // ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is that of the file, for
 // Errors.
 func ParseValue(name string, data []byte) (any, error) {
-	d := newDecoder(name)
+	d := newDecoder(name, nil)
 	n, fault := d.document(data)
 	return d.valueOf(&n, fault)
 }
 
 // ParseWritten is ParseValue with each number and truth value as [Written].
 func ParseWritten(name string, data []byte) (any, error) {
-	d := newDecoder(name)
+	d := newDecoder(name, nil)
 	d.written = true
 	if strings.EqualFold(path.Ext(name), ".json") { // YAML takes more than JSON
 		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
@@ -212,7 +203,7 @@ func (d *decoder) result(fault *syntaxError) error {
 // ElementLines returns the lines where the elements of a list, or the members of a mapping, begin in a JSON or YAML document that
 // ParseValue reads; nil for any other value or text.
 func ElementLines(name string, data []byte) []int {
-	n, fault := newDecoder(name).document(data)
+	n, fault := newDecoder(name, nil).document(data)
 	step := map[nodeKind]int{listNode: 1, mapNode: 2}[n.kind]
 	if fault != nil || step == 0 {
 		return nil
@@ -238,7 +229,7 @@ func (d *decoder) document(data []byte) (node, *syntaxError) {
 	var wrong *syntaxError
 	if look.first == '{' {
 		var n node
-		if n, wrong = readJSONValue(data, newDecoder(d.report.file)); wrong == nil {
+		if n, wrong = readJSONValue(data, newDecoder(d.report.file, nil)); wrong == nil {
 			return n, nil
 		}
 	}

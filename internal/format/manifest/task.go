@@ -363,7 +363,7 @@ func (d *decoder) env(where string, n *node) []record.EnvVar {
 
 // envNames reads names of variables; those that e3 sets itself are refused.
 func (d *decoder) envNames(where string, n *node, own ...string) []string {
-	return distinct(d, where, n, "variable", func(item *node) bool {
+	return distinct(d, where, n, "a list of variables", "the name of a variable", func(item *node) bool {
 		switch {
 		case !ValidEnvName(item.text):
 			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, truncate(item.text))
@@ -376,10 +376,11 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	})
 }
 
-// distinct reads a list of names of things, each once. valid reports what is wrong with a name, if anything is.
-func distinct(d *decoder, where string, n *node, thing string, valid func(*node) bool) []string {
+// distinct reads a list of names, each once; list and name say what is wanted. valid reports what is wrong with a name, if
+// anything is.
+func distinct(d *decoder, where string, n *node, list, name string, valid func(*node) bool) []string {
 	if n.kind != listNode {
-		d.wrongType(where, n, "a list of "+thing+"s")
+		d.wrongType(where, n, list)
 		return nil
 	}
 	names := make([]string, 0, len(n.list))
@@ -388,7 +389,7 @@ func distinct(d *decoder, where string, n *node, thing string, valid func(*node)
 		item := &n.list[i]
 		switch {
 		case item.kind != stringNode:
-			d.wrongType(where, item, "the name of a "+thing)
+			d.wrongType(where, item, name)
 		case !valid(item):
 		case seen[item.text]:
 			d.report.add(item.pos, "", "%s: %q is here for the second time", where, truncate(item.text))
