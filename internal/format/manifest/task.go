@@ -154,7 +154,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, truncate(name))
 				continue
 			}
-			wires = append(wires, wire{name: d.intern(name), source: d.sourceText(item.text), pos: item.pos})
+			wires = append(wires, wire{name: d.intern(name), source: item.text, pos: item.pos})
 		}
 		return wires
 	case mapNode:
@@ -172,7 +172,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			case v.kind != stringNode:
 				d.wrongType(where+": "+key.text, v, "the name of an input or task")
 			default:
-				wires = append(wires, wire{name: d.intern(key.text), source: d.sourceText(v.text), pos: v.pos})
+				wires = append(wires, wire{name: d.intern(key.text), source: v.text, pos: v.pos})
 			}
 		})
 		return wires
@@ -192,7 +192,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	d.fields(where, n, wireKeys, func(key, v *node) {
 		switch key.text {
 		case "from":
-			if w.source, w.pos = d.sourceText(d.text(where+": from", v)), v.pos; w.source != "" {
+			if w.source, w.pos = d.text(where+": from", v), v.pos; w.source != "" {
 				ok = true
 			}
 		case "suffix":
@@ -216,18 +216,6 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	}
 	w.gather.manifest = w.gather.manifest || needed != nil
 	return w, ok
-}
-
-// sourceText is the text of a source that waits for its resolution. For a plain name that is declared already, it
-// returns the declared string, to save memory.
-func (d *decoder) sourceText(s string) string {
-	if n, ok := d.names[s]; ok && n.index >= 0 {
-		if n.task {
-			return d.bases[n.index].spec.Base
-		}
-		return d.def.Inputs[n.index].Name
-	}
-	return s
 }
 
 // lastPart is the local name of a source in the list form: the entry if there is one, else the task or input.
