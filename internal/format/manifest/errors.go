@@ -24,6 +24,7 @@ type Error struct {
 	Hint         string // what to do about it, or ""
 }
 
+// faultAt is a fault at a place of a file.
 func faultAt(file string, pos Pos, hint, format string, args ...any) Error {
 	return Error{file, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...), hint}
 }

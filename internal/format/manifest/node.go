@@ -23,6 +23,7 @@ const (
 	mapNode
 )
 
+// kindNames are the kinds as messages say them.
 var kindNames = [...]string{
 	badNode: "something unreadable", nullNode: "nothing", boolNode: "a boolean", intNode: "an integer",
 	floatNode: "a fractional number", stringNode: "a string", listNode: "a list", mapNode: "a mapping",

@@ -192,7 +192,8 @@ func (d *decoder) valueOf(n *node, fault *syntaxError) (any, error) {
 	return v, d.report.result()
 }
 
-// result is the error of a document that was read. Beside other faults, that of its syntax only says that there are some.
+// result is the error of a document that was read. Beside other faults, that of its syntax only says that there are
+// some.
 func (d *decoder) result(fault *syntaxError) error {
 	if fault != nil && len(d.report.errs) == 0 {
 		return d.report.end(fault)

@@ -198,6 +198,7 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 	return choice{}
 }
 
+// dimensionAt is the index of the dimension of a name, -1 if there is none.
 func dimensionAt(dims []dimension, name string) int {
 	return slices.IndexFunc(dims, func(d dimension) bool { return d.name == name })
 }

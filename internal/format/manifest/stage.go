@@ -29,7 +29,9 @@ func (d *decoder) collisions(b *base, plans []plan) {
 		if p.glob != "" {
 			globs++
 		}
-		claims = append(claims, claim{what: `input "` + p.input.Name + `"`, path: p.input.Path, glob: p.glob, project: p.project, pos: p.pos})
+		claims = append(claims, claim{
+			what: `input "` + p.input.Name + `"`, path: p.input.Path, glob: p.glob, project: p.project, pos: p.pos,
+		})
 	}
 	for _, out := range b.spec.Outputs {
 		claims = append(claims, claim{what: `output "` + out.Name + `"`, path: out.Path, pos: b.spec.Pos})

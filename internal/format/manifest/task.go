@@ -364,8 +364,8 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	})
 }
 
-// distinct reads a list of names, each once; list and name say what is wanted. valid reports what is wrong with a name, if
-// anything is.
+// distinct reads a list of names, each once; list and name say what is wanted. valid reports what is wrong with a name,
+// if anything is.
 func distinct(d *decoder, where string, n *node, list, name string, valid func(*node) bool) []string {
 	if n.kind != listNode {
 		d.wrongType(where, n, list)
