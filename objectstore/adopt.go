@@ -16,9 +16,9 @@ import (
 //
 // A file becomes an object only if no process can write to it:
 //
-//   - A read lease is taken before the first byte is read. The kernel grants it only if
-//     the file is not open for writing anywhere, which covers writable mappings too, in this
-//     process and all others. While it is held, an open for writing waits.
+//   - A read lease is taken before the first byte is read. The kernel grants it only if no process,
+//     this one included, has the file open for writing or mapped writable. While the lease is held,
+//     an open for writing waits.
 //   - The file must have exactly one name, which Adopt removes. It first links the object from
 //     the open descriptor, so that the object is the hashed file whatever the name is by now,
 //     then removes the name, and checks the number of names again.
@@ -27,9 +27,9 @@ import (
 //     the change of mode would succeed when the lease ends.
 //
 // If one of these conditions cannot be shown, Adopt copies the file: on other file systems and operating systems, and
-// for files that are hard-linked, belong to another user, or are still being written by a surviving process of the
-// task. A change during the copy is a *ChangedError. Should this process die between the link and the removal, the
-// object keeps a second name, of the same mode, until the caller's directory is removed.
+// if the file has hard links or another owner, or a surviving process of the task still writes to it. A change during
+// the copy is a *ChangedError. Should this process die between the link and the removal, the object keeps a second
+// name, of the same mode, until the caller's directory is removed.
 func (d *Dir) Adopt(ctx context.Context, in Folder, name string) (Info, error) {
 	return Adopt(ctx, d, in, name)
 }
@@ -75,8 +75,8 @@ func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (I
 type takings struct{}
 
 // OnTaking returns a context in which Adopt, and tree.Put with Adopt, call taking before they change or move a file:
-// path is its name as it was opened, and info its content. An error of taking ends the call. With the arguments of
-// taking, a caller can undo an adoption that was interrupted. It may be called from several goroutines.
+// path is the name under which it was opened, info its content. An error of taking ends the call. With the arguments
+// of taking, a caller can undo an adoption that was interrupted. It may be called from several goroutines.
 func OnTaking(ctx context.Context, taking func(path string, info Info, mode fs.FileMode) error) context.Context {
 	return context.WithValue(ctx, takings{}, taking)
 }
@@ -94,8 +94,8 @@ func take(ctx context.Context, f *os.File, info Info) error {
 	return taking(f.Name(), info, fi.Mode())
 }
 
-// adoptLeased makes the leased file f an object. It returns false if that is unsafe or impossible; the caller then
-// copies.
+// adoptLeased makes the leased file f an object. It returns false if this is unsafe or impossible; the caller then
+// copies the file.
 func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
@@ -165,7 +165,7 @@ func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 }
 
 // copyOver replaces the object info by a copy of f that no other process can reach. If it cannot, it removes the
-// object, since no object is better than one that may change.
+// object: a missing object is better than a changing one.
 func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error) {
 	path := w.file(info.Hash)
 	defer func() {

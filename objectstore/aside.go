@@ -40,7 +40,7 @@ const asidePrefix = "put-"
 // An aside is the file of an object that has no object name yet.
 type aside struct {
 	*os.File
-	in   *beneath.Dir // where it has a temporary name, to be removed; nil: it has none
+	in   *beneath.Dir // the folder with its temporary name, which is to be removed; nil: it has none
 	name string
 }
 
@@ -118,7 +118,7 @@ func (w *writer) enter(path string) (err error) {
 		w.scratch, err = beneath.Open(path)
 	}
 	if err != nil {
-		return err // of a session that is gone, for instance
+		return err // for instance the folder of a session that is gone
 	}
 	runtime.AddCleanup(w, func(scratch *beneath.Dir) { scratch.Close() }, w.scratch)
 	return nil
@@ -144,7 +144,7 @@ func (w *writer) create(in *beneath.Dir, folder string) (aside, error) {
 	return aside{f, w.scratch, name}, nil
 }
 
-// newName returns a name for a file aside that nothing else has.
+// newName returns an unused name for a file aside.
 func newName() string { return asidePrefix + rand.Text() }
 
 // finish gives a, whose content is written, the mode and the time of an object. The time is earlier than the session's
@@ -172,7 +172,7 @@ func (w *writer) publish(ctx context.Context, a aside, info Info) error {
 	return w.name(ctx, a, info)
 }
 
-// name is publish, but leaves a open if it has no name of its own.
+// name is publish, but leaves a open if a has no temporary name.
 func (w *writer) name(ctx context.Context, a aside, info Info) error {
 	err := w.finish(a)
 	if err == nil && a.named() {
@@ -231,8 +231,8 @@ func (w *writer) linkNew(ctx context.Context, a aside, path string) error {
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Without hard links, rename the file. If that replaces an object after all, the bytes are the same, and under the
-	// lock no collector removes the new one because of the old one's age.
+	// Without hard links, rename the file. If the rename replaces an object after all, the bytes are the same, and
+	// because of the lock no collector removes the new object for the age of the old one.
 	unlock, err := w.lock(ctx, path, false)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (w *writer) replace(ctx context.Context, a aside, path string) error {
 		}
 		defer w.scratch.Unlink(name) // unless it is renamed
 	}
-	// Without the lock, a collector that found the old object old enough could remove the new one.
+	// Without the lock, a collector that has seen the age of the old object could remove the new one.
 	unlock, err := w.lock(ctx, path, false)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (w *writer) replace(ctx context.Context, a aside, path string) error {
 	return nil
 }
 
-// mkdir makes a folder for objects, and those above it, unless it is there.
+// mkdir makes a folder for objects, and missing folders above it.
 func (d *Dir) mkdir(name string) error {
 	if d.root.IsDir(name) {
 		return nil
@@ -282,9 +282,10 @@ func (d *Dir) mkdir(name string) error {
 	return d.foreign(name+string(filepath.Separator)+".", err)
 }
 
-// lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share 16 files, which
-// only writers can open: a lock on the folder could be held by each reader, and writers would wait. Where files cannot be
-// locked it locks nothing; the race that the lock prevents is then possible during the microseconds between two system calls.
+// lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share 16 files,
+// which only writers can open: each reader could lock the folder itself, and make writers wait. Where files cannot be
+// locked it locks nothing; the race that the lock prevents is then possible during the microseconds between two system
+// calls.
 func (d *Dir) lock(ctx context.Context, path string, alone bool) (unlock func(), err error) {
 	name := lockPrefix + filepath.Base(filepath.Dir(path))[:1]
 	if unlock, err := d.tryLock(d.base+string(filepath.Separator)+name, alone); err == nil {

@@ -28,10 +28,10 @@ func CheckReader(ctx context.Context, h Hash, r io.Reader) error {
 // UnknownSize is the size of a stream of unknown length.
 const UnknownSize = -1
 
-// Checking returns a reader as Store.Open must: it yields the size bytes of r and hashes them. If they do not match h,
-// the read of the last byte fails with a *CorruptError, and so does a read at an early end. The end of a stream of
-// UnknownSize is known only after its last byte: then the error takes the place of io.EOF. A reader closed before its
-// end has checked nothing. If r already checks for h, it is returned unchanged.
+// Checking returns a reader as Store.Open must: it yields the size bytes of r and hashes them. If the bytes do not
+// match h, or end early, the last read fails with a *CorruptError. The end of a stream of UnknownSize is known only
+// after its last byte: then the error takes the place of io.EOF. A reader closed before its end has checked nothing.
+// If r already checks for h, it is returned unchanged.
 func Checking(h Hash, r io.ReadCloser, size int64) io.ReadCloser {
 	if c, ok := r.(*checking); ok && c.name == h {
 		return c
@@ -45,7 +45,7 @@ type checking struct {
 	size   int64 // number of bytes, or UnknownSize
 	n      int64 // hashed so far
 	hasher *Hasher
-	end    error // nil before the end; io.EOF if the bytes were right
+	end    error // the result at the end: io.EOF if the bytes were right; nil before the end
 }
 
 func (c *checking) Read(p []byte) (int, error) {
@@ -108,7 +108,7 @@ func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, erro
 	return Copy(ctx, w, s, h)
 }
 
-// Holds reports whether a regular file of an open folder holds the bytes of h.
+// Holds reports whether a regular file in an open folder has the bytes of h.
 func Holds(ctx context.Context, in Folder, name string, h Hash) bool {
 	f, _, err := OpenFileIn(in, name)
 	if err != nil {

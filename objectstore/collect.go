@@ -18,8 +18,8 @@ import (
 // Shards is the number of parts into which names are divided, by their first byte.
 const Shards = 256
 
-// An Entry is an object found by Walk. Time, by the file system's clock, is when it was put, or refreshed by a
-// session that began after that.
+// An Entry is an object found by Walk. Time, by the file system's clock, is the time at which it was put, or later
+// refreshed by a session that began after the put.
 type Entry struct {
 	Info
 	Time time.Time
@@ -34,7 +34,7 @@ func (d *Dir) Walk(ctx context.Context) iter.Seq2[Entry, error] {
 				return
 			}
 			if ctx.Err() != nil {
-				return // the shard has yielded it
+				return // the shard has yielded the error
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Dir) openShard(first byte) (*os.File, []Hash, error) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, d.foreign(name+string(filepath.Separator)+".", err) // as a folder
+		return nil, nil, d.foreign(name+string(filepath.Separator)+".", err) // the "." asks for a folder
 	}
 	list, err := f.Readdirnames(-1)
 	if err != nil {
@@ -103,9 +103,8 @@ func (d *Dir) openShard(first byte) (*os.File, []Hash, error) {
 // name returns the name of the object's file in its shard.
 func name(h Hash) string { return hex.EncodeToString(h[1:]) }
 
-// ShardTimes returns the modification times of the 256 shards in nanoseconds, 0 for one that
-// does not exist. Adding or removing an object changes the time of its shard; refreshing
-// does not.
+// ShardTimes returns the modification times of the 256 shards in nanoseconds, 0 for a missing
+// shard. Adding or removing an object changes the time of its shard; refreshing does not.
 func (d *Dir) ShardTimes() ([Shards]int64, error) {
 	var times [Shards]int64
 	for shard := range times {
@@ -121,7 +120,7 @@ func (d *Dir) ShardTimes() ([Shards]int64, error) {
 }
 
 // Removal and refreshing of an object exclude each other by a lock on its shard, which refreshers share. A collector
-// checks and removes the object under one hold of the lock; so an object refreshed under the lock stays.
+// checks and removes the object without releasing the lock in between; so an object refreshed under the lock stays.
 
 // Delete removes h, whatever its age. Removing an absent object succeeds.
 func (d *Dir) Delete(ctx context.Context, h Hash) error {
@@ -129,9 +128,9 @@ func (d *Dir) Delete(ctx context.Context, h Hash) error {
 	return err
 }
 
-// DeleteBefore removes h if it was last put or refreshed before cutoff and reports whether it did. On systems with
-// flock there is no race with a put that refreshes the object: either DeleteBefore sees the new time, or the put finds
-// the object gone and writes it again. SweepShard does this for many.
+// DeleteBefore removes h if it was last put or refreshed before cutoff, and reports whether it has removed h. On
+// systems with flock there is no race with a put that refreshes the object: either DeleteBefore sees the new time, or
+// the put finds the object gone and writes it again. SweepShard does this for many objects.
 func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool, error) {
 	return d.delete(ctx, h, func(path string) (bool, error) {
 		st, err := d.look(path)
@@ -170,10 +169,10 @@ const (
 	sweepCheck = 16
 )
 
-// SweepShard removes the objects of a shard that were last put or refreshed before cutoff, as DeleteBefore does, except
-// those for which keep returns true, and calls removed for each. It is much faster than a DeleteBefore for each object.
-// Several shards may be swept at the same time; keep and removed are called by the caller's goroutine. The sweep
-// continues after an object that cannot be removed.
+// SweepShard removes the objects of a shard that were last put or refreshed before cutoff, as DeleteBefore does, and
+// calls removed for each. Objects for which keep returns true stay. It is much faster than a DeleteBefore for each
+// object. Several shards may be swept at the same time; keep and removed are called by the caller's goroutine. The
+// sweep continues after an object that cannot be removed.
 func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(Hash) bool, removed func(Entry)) error {
 	s, names, err := d.openShard(first)
 	if err != nil {
@@ -198,7 +197,7 @@ func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep
 	return errors.Join(errs...)
 }
 
-// sweepSome sweeps under one hold of the shard's lock and returns the number of names that it has handled. An error
+// sweepSome sweeps while it holds the shard's lock once, and returns the number of names that it has handled. An error
 // concerns the last of these.
 func (d *Dir) sweepSome(ctx context.Context, s *os.File, names []Hash, cutoff int64, removed func(Entry)) (int, error) {
 	unlock, err := d.lock(ctx, d.file(names[0]), true)

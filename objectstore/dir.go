@@ -24,22 +24,22 @@ import (
 
 // Options adjust a Dir. The zero value is usable.
 type Options struct {
-	// Session begins the caller's session, before the first put, or returns the one that began. dir is an existing
-	// directory on the same file system for files written aside. began is the time from which collectors know the
-	// session, by the file system's clock. If Session fails, so does the put; the next put calls it again. The caller
-	// removes files that a crash leaves in the directory. Without Session the store's own directory is used, and the
-	// first put is the beginning.
+	// Session is called before the first put. It begins the caller's session, or returns the session that has begun.
+	// dir is an existing directory on the same file system for files written aside. began is the time from which
+	// collectors know the session, by the file system's clock. If Session fails, so does the put; the next put calls
+	// it again. The caller removes files that a crash leaves in the directory. Without Session the store's own
+	// directory is used, and the first put is the beginning.
 	//
-	// Every object put or refreshed from then on gets a time not before that moment, so a collector that spares what
-	// is younger than the oldest live session keeps it.
+	// Every object that is put or refreshed afterwards gets a time no earlier than began. A collector spares all
+	// objects younger than the oldest live session, so it keeps these.
 	Session func() (dir string, began time.Time, err error)
 	// Modes are the modes of the repository. The zero value makes objects with mode 0444, and folders as the umask
 	// says.
 	Modes modes.Modes
-	// Wrote, which may be nil, is told the path of each new object, and of each folder that was made for one, so that the
-	// repository can sync them by themselves. It may be called from several goroutines.
+	// Wrote, which may be nil, is told the path of each new object, and of each folder made for an object, so that the
+	// repository can sync these files alone. It may be called from several goroutines.
 	Wrote func(path string)
-	// Root, if it is not nil, is the open folder above the store's, which stays open: a repository's.
+	// Root, if it is not nil, is the open folder above the store's folder: the repository. The store does not close it.
 	Root *beneath.Dir
 	// Waiting says how to wait for locks.
 	Waiting filelock.Waiter
@@ -47,11 +47,11 @@ type Options struct {
 
 // A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name whole
 // or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name is taken.
-// Dir syncs nothing: before a reference is written, its writer syncs what Dir has written. After a loss of power without
-// that, an object may have lost its end; a put of the same bytes detects and replaces it.
+// Dir syncs nothing: whoever writes a reference first syncs what Dir has written. Without this, an object may lose its
+// end when the power fails; a put of the same bytes detects and replaces it.
 //
-// All files are reached below the folder above the store's, which is opened once. A symbolic link in the place of a folder or an
-// object is [ErrForeign], and nothing behind it is opened, written or removed.
+// All files are reached through the folder above the store's folder. It is opened once. A symbolic link in the place of
+// a folder or an object is [ErrForeign], and nothing behind it is opened, written or removed.
 type Dir struct {
 	root    *beneath.Dir
 	base    string // the store's folder in root
@@ -63,9 +63,9 @@ type Dir struct {
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]
 	named     atomic.Bool // the file system cannot make files without a name
-	noReflink atomic.Bool // it cannot share extents between files
+	noReflink atomic.Bool // the file system cannot share extents between files
 	share     func(dst, src *os.File) error
-	checked   stamps // files that were found to match their names
+	checked   stamps // files with bytes that were found to match their names
 
 	grown atomic.Int64 // size of new objects since the last Trim
 }
@@ -75,7 +75,7 @@ type Dir struct {
 type writer struct {
 	*Dir
 	scratch *beneath.Dir
-	began   int64         // of the session, in the file system's nanoseconds since 1970
+	began   int64         // the session's beginning, by the file system's clock, in nanoseconds since 1970
 	dev     uint64        // the file system's number
 	chmod   bool          // the umask clears bits of the mode of objects
 	skew    time.Duration // the file system's clock minus this process's
@@ -102,10 +102,12 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	return d, nil
 }
 
-// ErrForeign reports a link, or another thing that is no folder, where the store has a folder, and a link where it has an object.
+// ErrForeign reports that something other than a folder is in place of a folder of the store, or a link in place of an
+// object.
 var ErrForeign = errors.New("e3 makes none here: remove it")
 
-// foreign makes an error of a call for a name in root an ErrForeign that names what was in the way.
+// foreign turns the error of a call for a name in root into an ErrForeign that names the thing in the way, if there is
+// one.
 func (d *Dir) foreign(name string, err error) error {
 	at, mode, ok := d.root.Obstacle(name, err)
 	if !ok {
@@ -131,8 +133,7 @@ func (d *Dir) file(h Hash) string {
 	return string(hex.AppendEncode(b, h[1:]))
 }
 
-// OpenFile opens the file of h for reading. It must not be changed, and its bytes are not
-// checked.
+// OpenFile opens the file of h for reading. The caller must not change the file, and checks its bytes.
 func (d *Dir) OpenFile(h Hash) (*os.File, error) {
 	f, err := d.root.OpenFile(d.file(h), openFlags, 0)
 	if err != nil {
@@ -148,7 +149,7 @@ func (d *Dir) Open(ctx context.Context, h Hash) (io.ReadCloser, error) {
 	}
 	f, err := d.OpenFile(h)
 	if err != nil {
-		return nil, err // a nil *os.File would not be a nil ReadCloser
+		return nil, err // a nil *os.File in a ReadCloser is not nil
 	}
 	return CheckingFile(h, f)
 }
@@ -220,7 +221,7 @@ func ReadFile(h Hash, f *os.File, limit int64) ([]byte, error) {
 
 // Missing checks each object once, on all cores.
 func (d *Dir) Missing(ctx context.Context, hs []Hash) ([]Hash, error) {
-	const chunk = 256 // large enough to make hand-over cheap
+	const chunk = 256 // many for each hand-over, which is then cheap
 	absent := make([]bool, len(hs))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))

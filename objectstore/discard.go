@@ -42,7 +42,7 @@ func Check(ctx context.Context, s Store, h Hash) error {
 	return err
 }
 
-// unsteady bounds the repeated reads of an object that is put, or refreshed, during a read.
+// unsteady bounds the repeated reads of an object that is put or refreshed while it is read.
 const unsteady = 5
 
 // Discard implements Discarder. It removes exactly the file that it read: if another process replaces or refreshes the
@@ -84,8 +84,8 @@ func (d *Dir) damaged(ctx context.Context, h Hash) (*stat, error) {
 	return &st, nil
 }
 
-// Lost reports whether an object cannot be read from here, without changing anything: its bytes are read and compared.
-// In a remote store it only checks that the object is present.
+// Lost reports whether an object is lost, and changes nothing. It reads and compares the bytes; in a remote store it
+// only checks that the object exists.
 func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
 	if l, ok := s.(interface {
 		Lacks(ctx context.Context, h Hash) (bool, error)

@@ -14,5 +14,5 @@ func Sum(b []byte) Hash { return digest.Sum(b) }
 // ParseHash reads the text of a hash. Upper-case digits are refused: a name has one spelling.
 func ParseHash(s string) (Hash, error) { return digest.Parse(s) }
 
-// NewHasher returns a Hasher of no bytes yet.
+// NewHasher returns a Hasher that has no bytes yet.
 func NewHasher() *Hasher { return digest.New() }

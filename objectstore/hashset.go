@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// A HashSet is a set of hashes that takes 43 to 59 bytes for each. The zero value is empty and ready; a set must not
-// be copied. All methods may be called concurrently.
+// A HashSet is a set of hashes; each takes 43 to 59 bytes. The zero value is empty and ready; a set must not be copied.
+// All methods may be called concurrently.
 type HashSet struct {
 	once   sync.Once
 	seed   maphash.Seed // an attacker may choose the names in hostile records
@@ -77,7 +77,7 @@ func (s *HashSet) Len() int {
 	return n
 }
 
-// All yields the hashes in order. Those added meanwhile may be left out.
+// All yields the hashes in order. It may leave out hashes that are added meanwhile.
 func (s *HashSet) All() iter.Seq[Hash] {
 	return func(yield func(Hash) bool) {
 		for i := range s.shards {

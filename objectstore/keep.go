@@ -14,7 +14,7 @@ import (
 var thisUser = sync.OnceValue(os.Geteuid)
 
 // Kept is an object that was just put into a Dir, with its bytes at hand, for a store that uploads them. The object's
-// name may vanish at any time, as a Dir that is a cache is trimmed by several processes.
+// name may vanish at any time, as several processes trim a Dir that is a cache.
 type Kept struct {
 	Info
 
@@ -22,7 +22,8 @@ type Kept struct {
 	Bytes []byte
 
 	// File, if it is not nil, is open for reading and holds exactly the bytes that were hashed, as long as it is open.
-	// Without it, open the bytes by their name, and check them: the file may have changed since the put compared it.
+	// If it is nil, open the object by its name, and check the bytes: the file may have changed since the put compared
+	// it.
 	File *os.File
 
 	borrowed bool // the caller closes File
@@ -36,7 +37,7 @@ func (k Kept) Close() {
 	}
 }
 
-// keep gives a the name of its object. It keeps a open if a crash would then leave no other file.
+// keep gives a the name of its object. If a has no temporary name, so that a crash leaves no second file, a stays open.
 func (w *writer) keep(ctx context.Context, a aside, info Info) (Kept, error) {
 	if a.named() {
 		return Kept{Info: info}, w.publish(ctx, a, info)
@@ -85,7 +86,7 @@ func (d *Dir) KeepFile(ctx context.Context, f *os.File, o FileOptions) (Kept, er
 	return k, nil
 }
 
-// KeepAdopted is AdoptFile. The File that it returns may be f, which the caller still closes.
+// KeepAdopted is AdoptFile. The returned File may be f, which the caller still closes.
 func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) (Kept, error) {
 	if err := ctx.Err(); err != nil {
 		return Kept{}, err
@@ -98,7 +99,7 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 	if err != nil {
 		return Kept{}, err
 	}
-	if st.dev == w.dev && st.links == 1 && st.owner == thisUser() && lease(f) { // root gets a lease on any file
+	if st.dev == w.dev && st.links == 1 && st.owner == thisUser() && lease(f) { // root gets a lease on any user's file
 		k, done, err := w.adoptLeased(ctx, f, st, remove)
 		if err != nil {
 			return Kept{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
@@ -110,8 +111,8 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 	return d.KeepFile(ctx, f, FileOptions{})
 }
 
-// Insert stores the object h, whose bytes write writes into an empty file, in any order. It returns the object open
-// for reading. Other bytes than those of h are a *CorruptError. After an error nothing is left.
+// Insert stores the object h: write writes its bytes into an empty file, in any order. Insert returns the object open
+// for reading. If the bytes are not those of h, the error is a *CorruptError. After an error nothing is left.
 func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*os.File, error) {
 	w, err := d.open()
 	if err != nil {
@@ -158,8 +159,8 @@ func (k Kept) ReaderAt() io.ReaderAt {
 	return nil
 }
 
-// steady reads a file while it holds the object of that name. When the file's stat changes, the file is hashed again
-// before the bytes read count, since only its time may have changed.
+// steady reads a file while it holds the object of that name. When the file's stat changes, perhaps only its time, the
+// file is hashed again before the caller gets the bytes read.
 type steady struct {
 	name Hash
 	f    *os.File

@@ -22,7 +22,7 @@ func (d *Dir) Materialize(ctx context.Context, h Hash, in Folder, name string, p
 type target struct {
 	create func(perm fs.FileMode) (*os.File, error)
 	remove func() error
-	size   int64 // of a file that is written over; it is cut to what is written
+	size   int64 // size of a file that is written over; the file is then cut to the bytes written
 }
 
 func newFile(in Folder, name string) *target {
@@ -32,14 +32,15 @@ func newFile(in Folder, name string) *target {
 	}
 }
 
-// fill creates the target and calls write for it; if that fails, the target is removed.
+// fill creates the target and calls write for it. If write fails, fill removes the target.
 func (t *target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
 	f, err := t.create(perm)
 	if err != nil {
 		return 0, err
 	}
 	n, err := write(f)
-	if err == nil && t.size > n { // not before: ext4 writes a file that was emptied to the disk when it is closed
+	// at the end, since ext4 writes a file that was emptied first to the disk at its close
+	if err == nil && t.size > n {
 		err = f.Truncate(n)
 	}
 	if closeErr := f.Close(); err == nil {
@@ -101,8 +102,8 @@ func copySmall(h Hash, dst, src *os.File, size int64) (int64, error) {
 	return int64(n), err
 }
 
-// readObject fills b, which has the object's size, from f and checks it. A file that is shorter than its measured size
-// counts as corrupt.
+// readObject fills b, which has the object's size, from f and checks it. A file shorter than its measured size counts
+// as corrupt.
 func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
 	n, err := io.ReadFull(f, b)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -125,7 +126,7 @@ func (d *Dir) copyLarge(ctx context.Context, h Hash, dst, src *os.File, st stat)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return 0, err
 		}
-		return st.size, CheckReader(ctx, h, fromStart(dst)) // it may have changed during the copy
+		return st.size, CheckReader(ctx, h, fromStart(dst)) // the file may have changed during the copy
 	}
 	seen := d.clock()
 	info, err := pump(ctx, &span{f: src, end: st.size}, &sparseWriter{f: dst}, nil)
@@ -139,8 +140,8 @@ func (d *Dir) copyLarge(ctx context.Context, h Hash, dst, src *os.File, st stat)
 	return info.Size, nil
 }
 
-// clone makes dst share the extents of src, whose stat is st. The clone, which no other process can reach, is hashed,
-// unless the file was checked before and has not changed since. It returns false if the file system cannot clone.
+// clone makes dst share the extents of src, whose stat is st. If the file was not checked before, or has changed since,
+// the clone is hashed: no other process can reach it. It returns false if the file system cannot clone.
 func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bool, error) {
 	if d.noReflink.Load() {
 		return false, nil
@@ -164,10 +165,10 @@ func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bo
 
 // A cacher is a store that keeps copies of its objects in a Dir.
 type cacher interface {
-	// Cached opens the copy of h in the Dir, and makes it first if there is none. The file is nil if no copy can be
-	// made here, while the store has the object.
+	// Cached opens the copy of h in the Dir, and makes a missing copy first. The file is nil if the store has the
+	// object but no copy can be made here.
 	Cached(ctx context.Context, h Hash) (*Dir, *os.File, error)
-	// Uncache removes a damaged copy: the next one is fetched.
+	// Uncache removes a damaged copy, so that the next reader fetches the object.
 	Uncache(ctx context.Context, h Hash) error
 }
 
@@ -180,9 +181,9 @@ func Materialize(ctx context.Context, s Store, h Hash, in Folder, name string, p
 // does not tell.
 var ErrInUse = errors.New("the file may be in use")
 
-// Rewrite gives a regular file of an open folder the bytes of h and the mode perm, and returns the size. The inode stays: on ext4
-// that is several times as fast as to delete a file and to make another. The error wraps ErrInUse if the inode cannot be
-// used: another file must be made. After any other error the file may not exist.
+// Rewrite gives a regular file of an open folder the bytes of h and the mode perm, and returns the size. The inode
+// stays: on ext4 this is several times as fast as a new file in place of a deleted one. The error wraps ErrInUse if the
+// inode cannot be used: another file must be made. After any other error the file may not exist.
 func Rewrite(ctx context.Context, s Store, h Hash, in Folder, name string, perm fs.FileMode) (int64, error) {
 	t := &target{remove: func() error { return in.Remove(name) }}
 	t.create = func(perm fs.FileMode) (f *os.File, err error) {
@@ -209,7 +210,7 @@ func reopen(in Folder, name string, perm fs.FileMode) (*os.File, int64, error) {
 	if err == nil {
 		err = touchNow(f)
 	}
-	if err == nil && info.Size() > chunkSize { // a clone would keep what is behind its end
+	if err == nil && info.Size() > chunkSize { // a clone would keep the file's bytes behind its own end
 		err = f.Truncate(0)
 	}
 	if err != nil {
@@ -232,8 +233,8 @@ func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t *target)
 	return t.fill(perm, func(dst *os.File) (int64, error) { return Copy(ctx, dst, s, h) })
 }
 
-// copyOutCached writes the copy of h out, and fetches another copy if the first is damaged, since the object itself may
-// be intact. It returns false if no copy can be made.
+// copyOutCached writes the copy of h out. If the copy is damaged, it fetches another, since the object itself may be
+// intact. It returns false if no copy can be made.
 func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t *target) (int64, bool, error) {
 	for attempt := 1; ; attempt++ {
 		d, src, err := s.Cached(ctx, h)

@@ -45,8 +45,8 @@ func pump(ctx context.Context, r io.Reader, w *sparseWriter, head *[]byte) (Info
 
 	var size int64
 	held := 0
-	// step moves one chunk and reports whether it was the last. A chunk returned by the hasher has been written too,
-	// since step writes it before it asks for the next one.
+	// step moves one chunk and reports whether it was the last. When the hasher returns a chunk, the chunk has been
+	// written, too: step writes each chunk before it asks for the next.
 	step := func() (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err

@@ -107,8 +107,8 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 
 // FileOptions adjust PutFile.
 type FileOptions struct {
-	// Probe means that the bytes are probably stored already. Then a large file is first hashed, and read again only if
-	// it has to be stored.
+	// Probe means that the bytes are probably stored already. A large file is then hashed first, and read a second time
+	// only if it has to be stored.
 	Probe bool
 }
 
@@ -130,7 +130,7 @@ func (e *SpecialFileError) Error() string {
 	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, KindOf(e.Mode))
 }
 
-// KindOf says in words what a path is that is no regular file.
+// KindOf names the kind of a path that is no regular file, such as "a named pipe".
 func KindOf(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:
@@ -218,7 +218,7 @@ func regular(f *os.File) (stat, error) {
 	return st, nil
 }
 
-// unchanged fails if f has changed since before, or if size is not its size.
+// unchanged fails if f has changed since the stat before, or does not have the given size.
 func unchanged(f *os.File, before stat, size int64) error {
 	after, err := fstat(f)
 	if err != nil {
@@ -279,7 +279,7 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
-	// At least one byte, as some of the kernel's files have size 0 and content.
+	// Ask for at least one byte: some files of the kernel have size 0 and yet content.
 	b := (*buf)[:max(before.size, 1)]
 	n, err := f.ReadAt(b, 0)
 	if err != nil && err != io.EOF {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// presence is what a put finds under the name of its object.
+// presence tells what a put finds under the name of its object.
 type presence int
 
 const (
@@ -22,7 +22,7 @@ const anySize = -1
 
 // find checks whether an object exists with its size, and refreshes it: if it is older than the session, its time is
 // set to now. A younger object was put, or refreshed, by this session or a concurrent one, and costs one system call.
-// find compares the size but not the bytes; a put does that next, see taken.
+// find compares only the size; a put compares the bytes afterwards, see taken.
 func (w *writer) find(ctx context.Context, path string, size int64) (presence, error) {
 	st, err := w.Dir.look(path)
 	switch {
@@ -46,7 +46,7 @@ func (w *writer) find(ctx context.Context, path string, size int64) (presence, e
 	case errors.Is(err, fs.ErrNotExist):
 		return absent, nil
 	case errors.Is(err, fs.ErrPermission):
-		return unfit, nil // another user's: replace it by a copy of this user
+		return unfit, nil // another user's file: replace it by a copy of this user
 	default:
 		return absent, err
 	}
@@ -58,8 +58,8 @@ func (w *writer) now() time.Time {
 	return time.Unix(0, max(w.began, time.Now().Add(w.skew).UnixNano()))
 }
 
-// Refresh protects h from running collections, as a put of its bytes would, and reports whether it exists. A writer
-// must refresh an object before it writes a reference to an object that it has not put.
+// Refresh protects h from running collections, as a put of its bytes would, and reports whether it exists. Before a
+// writer writes a reference to an object that it has not put, it must refresh the object.
 func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

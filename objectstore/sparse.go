@@ -15,17 +15,17 @@ const zeroUnit = 64 << 10
 
 var zeros [zeroUnit]byte
 
-// A span reads a file from at to end. Holes are not read from the disk: they are zeros in memory. Where the system tells
-// the holes, reading moves the position of f, which nothing in this package relies on.
+// A span reads a file from at to end. Holes are not read from the disk: they are zeros in memory. Where the system
+// tells the holes, reading moves the position of f; nothing in this package relies on that position.
 type span struct {
 	f       *os.File
 	at, end int64
-	until   int64 // from at up to here lies either data or one hole
+	until   int64 // between at and here lies either data or one hole
 	hole    bool
 }
 
-// fromStart reads f from its first byte, whatever its position. The first chunk is taken for data, so that small files
-// cost no look for holes.
+// fromStart reads f from its first byte, whatever its position. The first chunk counts as data, so that small files
+// need no search for holes.
 func fromStart(f *os.File) *span { return &span{f: f, end: 1<<63 - 1, until: chunkSize} }
 
 func (s *span) Read(p []byte) (int, error) {
@@ -44,7 +44,7 @@ func (s *span) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// look finds out what lies at s.at, if that is not known.
+// look finds out whether data or a hole lies at s.at, unless it is known.
 func (s *span) look() {
 	if s.at < s.until {
 		return
@@ -52,7 +52,7 @@ func (s *span) look() {
 	s.until, s.hole = s.end, false
 	data, err := nextData(s.f, s.at)
 	if errors.Is(err, errNoData) {
-		// Nothing but a hole up to the end of the file, or the end is here.
+		// Up to the end of the file there is only a hole, or nothing.
 		if st, err := fstat(s.f); err == nil && st.size > s.at {
 			s.until, s.hole = min(st.size, s.end), true
 		}
@@ -73,8 +73,8 @@ func (s *span) look() {
 // write.
 type sparseWriter struct {
 	f    *os.File
-	size int64 // of what was written, with the zeros
-	end  int64 // of the file
+	size int64 // size of the content, with the zeros
+	end  int64 // end of the file so far
 	kept *writeBack
 }
 
@@ -98,7 +98,7 @@ func (w *sparseWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// zeroRun returns the length of the units at the beginning of p that are zero, or that are not.
+// zeroRun returns the length of the run at the beginning of p of units that are all zero, or of units that are not.
 func zeroRun(p []byte, zero bool) int {
 	n := 0
 	for n < len(p) {
@@ -130,16 +130,16 @@ type writeBack struct {
 	busy  atomic.Bool
 }
 
-// reached says that the file f has been written up to end. The request is made by another goroutine, since it waits when the
-// disk is busy; what comes meanwhile is part of the next one.
+// reached says that the file f has been written up to end. The request is made by another goroutine, since it waits
+// when the disk is busy; bytes written meanwhile are part of the next request.
 func (b *writeBack) reached(f *os.File, end int64) {
 	if b == nil || end-b.asked < writeBackStep || !b.busy.CompareAndSwap(false, true) {
 		return
 	}
-	// A descriptor of its own, as f may be closed meanwhile; it does not write, and so hinders no lease.
+	// Use a separate descriptor, as f may be closed meanwhile. It is for reading only, and so prevents no lease.
 	own, err := reopenForReading(f)
 	if err != nil {
-		b.asked = math.MaxInt64 // not here
+		b.asked = math.MaxInt64 // the system does not support it
 		return
 	}
 	from := b.asked

@@ -55,17 +55,17 @@ func (d *Dir) remember(h Hash, f *os.File, st stat, seen int64) {
 }
 
 const (
-	// vouchedFrom is the size from which a new object is remembered: hashing that much takes several times as long as
-	// the wait that this costs.
+	// vouchedFrom is the size from which a new object is remembered: hashing so many bytes takes several times as long
+	// as the wait in vouch.
 	vouchedFrom = 128 << 20
-	// longestWait bounds the wait for a file system's clock.
+	// longestWait bounds the wait for a tick of a file system's clock.
 	longestWait = 100 * time.Millisecond
 )
 
-// vouch remembers the object h, whose file f was just linked, so that it can be copied out without another look at its
-// bytes. f has been leased since before the object could be reached by a name, or since before it was hashed. The lease
-// covers the time in which a change could leave the file's times as they are: as long as it is held, nothing has opened the
-// file for writing.
+// vouch remembers the object h, whose file f was just linked, so that it can be copied out without another check of its
+// bytes. The lease on f began before the object could be reached by a name, or before it was hashed. The lease covers
+// the time in which a change could leave the file's times as they are: while it is held, nobody opens the file for
+// writing.
 func (w *writer) vouch(ctx context.Context, h Hash, f *os.File) {
 	st, err := fstat(f)
 	if err != nil || st.links != 1 || st.ctime == 0 {

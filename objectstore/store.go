@@ -5,8 +5,8 @@
 // and deletions for garbage collection. Directories of files are objects too, one per
 // level: see package tree.
 //
-// An object has no kind. The place of a reference says whether it names a file, a tree or a record; the kind is never
-// guessed from the bytes.
+// An object has no kind. The place of a reference tells whether the object is a file, a tree or a record; the kind is
+// never guessed from the bytes.
 package objectstore
 
 import (
@@ -40,9 +40,9 @@ type Store interface {
 // ErrNotFound says that no object has the name.
 var ErrNotFound = errors.New("object not found")
 
-// ErrUnanswered says that objects were removed, but that an earlier attempt got no answer: it may still take effect,
-// and remove an object that was put again since.
-var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
+// ErrUnanswered says that objects were removed, but that an earlier attempt got no answer. That attempt may still take
+// effect, and remove an object that was put again since.
+var ErrUnanswered = errors.New("removed, but an earlier request got no answer and may still arrive")
 
 // ErrRefused says that some objects were not removed, and that no attempt can still take effect, since each was
 // answered.
@@ -51,7 +51,7 @@ var ErrRefused = errors.New("not removed")
 // ErrUnsent says that an object is gone from this machine before it was sent to the shared store: it must be put again.
 var ErrUnsent = errors.New("it is neither here nor in the shared store")
 
-// A CorruptError says that the bytes kept under a name are not the bytes it names.
+// A CorruptError says that the bytes stored under a name do not match it.
 type CorruptError struct {
 	Want Hash // the name
 	Got  Hash // the name of the bytes found; zero if only the size was compared

@@ -27,7 +27,7 @@ func statOf(st *unix.Stat_t) stat {
 	}
 }
 
-// statIn is lstat for a name in an open folder, which spares the walk to the folder.
+// statIn is lstat for a name in an open folder; it saves the walk to the folder.
 func statIn(dir *os.File, name string) (stat, error) {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })

@@ -24,8 +24,8 @@ func (d *Dir) look(name string) (stat, error) {
 	return statOf(&st), nil
 }
 
-// readWhole reads the file of a name in root into what room returns for it. Package os would ask the system twice more
-// about each file that it is given, and an object is often small.
+// readWhole reads the file of a name in root into what room returns for it. Package os would make two more system calls
+// for each file, which count because objects are often small.
 func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, error) {
 	fd, err := d.root.Descriptor(name, openFlags, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, e
 	return b, nil
 }
 
-// tryLock is lock without a wait: it fails if the lock is taken, or cannot be.
+// tryLock is lock without a wait: it fails if the lock is taken, or the file cannot be locked.
 func (d *Dir) tryLock(name string, alone bool) (unlock func(), err error) {
 	fd, err := d.root.Descriptor(name, rewriteFlags, 0)
 	if err != nil {
@@ -91,15 +91,15 @@ func touchOpen(f *os.File, mtime time.Time) error {
 // lease takes a read lease on f. It returns false if a process has the file open, or mapped, for writing, and where
 // leases are not available: on some file systems, and on other users' files. Closing f ends the lease.
 //
-// While it is held, the kernel delays an open for writing, for /proc/sys/fs/lease-break-time seconds at most, and sends
-// SIGIO to the holder, which the Go runtime ignores.
+// While the lease is held, the kernel delays an open for writing, for /proc/sys/fs/lease-break-time seconds at most,
+// and sends SIGIO to the holder; the Go runtime ignores this signal.
 func lease(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err == nil
 }
 
 // leaseAlone takes a write lease on f, which is open for writing. It returns false if another open file, or a mapping,
-// of the same inode exists, and where leases are not available. Otherwise it is as lease.
+// of the same inode exists, and where leases are not available. Otherwise it is like lease.
 func leaseAlone(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	return err == nil
@@ -145,7 +145,7 @@ func reflink(dst, src *os.File) error {
 	return retryEINTR(func() error { return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) })
 }
 
-// reflinkNever reports whether err says that the file system of dst can never reflink, whatever the source is.
+// reflinkNever reports whether err says that the file system of dst cannot reflink from any source.
 func reflinkNever(err error) bool {
 	return err == unix.EOPNOTSUPP || err == unix.ENOTTY || err == unix.ENOSYS
 }
@@ -164,7 +164,7 @@ func seek(f *os.File, off int64, whence int) (int64, error) {
 	return unix.Seek(int(f.Fd()), off, whence)
 }
 
-// copyRange copies up to n bytes of src at off to the same place of dst, and returns how many.
+// copyRange copies up to n bytes of src at off to the same place of dst, and returns the number of copied bytes.
 func copyRange(dst, src *os.File, off, n int64) (int64, error) {
 	from, to := off, off
 	var done int

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The functions below, but for look and readWhole, have no counterpart on this system. Files are written aside under a name, outputs of
-// tasks are copied, and clones are copies.
+// The functions below, except look and readWhole, have no counterpart on this system. Files are written aside under a
+// name, outputs of tasks are copied, and clones are copies.
 
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 
@@ -67,7 +67,7 @@ func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, e
 	return b[:n], err
 }
 
-// tryLock takes no lock: lock does.
+// tryLock fails, so that lock is called.
 func (d *Dir) tryLock(string, bool) (unlock func(), err error) { return nil, errors.ErrUnsupported }
 
 // look describes the file of a name in root, by its path.

@@ -9,16 +9,16 @@ import (
 	"os"
 )
 
-// stampedFrom is the size from which a checked file is remembered. A smaller file is compared each time: this costs
-// about as much as a lookup, and there may be too many to remember.
+// stampedFrom is the size from which a checked file is remembered. A smaller file is compared each time: a comparison
+// costs about as much as a lookup, and there may be too many small files to remember.
 const stampedFrom = 64 << 10
 
 // taken returns the state of the file under the name of an object to put. It calls find and then compares the bytes,
-// because a successful put guarantees them. A file with other bytes, or one that cannot be read, is unfit: the put will
+// because a successful put guarantees them. A file that has other bytes or cannot be read is unfit: the put will
 // replace it. content, if it is not nil, is the object's content; otherwise the file is hashed.
 //
-// The file's time is set before it is read. So a collector in between spares it, and a file that replaces it was
-// written by another put.
+// The file's time is set before it is read. So a collector in between spares the file, and only another put can replace
+// it.
 func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence, error) {
 	found, err := w.find(ctx, w.file(info.Hash), info.Size)
 	if found != present || err != nil {
@@ -75,7 +75,7 @@ func unreadable(err error) bool {
 	return errors.As(err, &failed) && failed.Op == "read"
 }
 
-// unopened says what a file is to a put if it cannot be opened.
+// unopened returns the presence of a file that could not be opened.
 func unopened(err error) (presence, error) {
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// sizeFile holds Trim's knowledge of the folder, as text: the bytes that the objects occupy, and the time of the
-	// count in seconds since 1970. No shard has this name.
+	// sizeFile holds, as text, the bytes that the objects in the folder occupy, and the time at which Trim counted
+	// them, in seconds since 1970. No shard has this name.
 	sizeFile = "size"
 	// recount is the time after which the objects are counted again; until then processes only add to the count.
 	recount = 24 * time.Hour
@@ -36,10 +36,10 @@ func occupied(size int64) int64 { return max(size+block-1, block) &^ (block - 1)
 // Grown returns the disk space of the objects added by this process since the last Trim.
 func (d *Dir) Grown() int64 { return d.grown.Load() }
 
-// Trim is for a Dir that is a cache: if its objects occupy more than limit bytes, it removes those used longest ago, by
-// their times, until a tenth of limit is free. Users of objects set their times. Trim keeps the total in a small file;
-// it counts the objects when the total is too large, when the file is missing, and once a day. One process trims at a
-// time; a concurrent call returns at once. The result is the number of bytes removed.
+// Trim is for a Dir that is a cache: if its objects occupy more than limit bytes, it removes the objects used longest
+// ago, by their times, until a tenth of limit is free. Users of objects set their times. Trim keeps the total in a
+// small file; it counts the objects when the total is too large, when the file is missing, and once a day. One process
+// trims at a time; a concurrent call returns at once. The result is the number of bytes removed.
 func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -128,8 +128,8 @@ func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
 
 func minute(t time.Time) int64 { return t.Unix() / 60 }
 
-// removeOldest removes objects that occupy at least need bytes, the oldest minutes first. Of the last of these minutes
-// it removes whole shards, and only as many as needed.
+// removeOldest removes objects that occupy at least need bytes, the oldest minutes first. From the last minute it
+// removes the objects of whole shards, of as few shards as possible.
 func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64) (removed int64, err error) {
 	var last, before int64
 	for _, last = range slices.Sorted(maps.Keys(ages)) {

@@ -264,10 +264,10 @@ func attemptTook(x *history.Attempt) string {
 }
 
 func attemptMemory(x *history.Attempt) string {
-	if x.Execution == nil || x.Execution.Detail == nil || x.Execution.Detail.PeakRSS <= 0 {
+	if x.Peak() <= 0 {
 		return ""
 	}
-	return human.Bytes(x.Execution.Detail.PeakRSS)
+	return human.Bytes(x.Peak())
 }
 
 // attemptNotes are details of an attempt beyond its status.

@@ -74,6 +74,7 @@ func playScripts(t *testing.T, b *backend) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("USER", "tester")
+			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, ".config")) // keys of a script are not this machine's
 			env.Setenv("REFERENCE", zips)
 			// Under -race a process by default sleeps for a second when it exits.
 			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))

@@ -146,6 +146,29 @@ tasks:
 	}
 }
 
+// The attempts of a task have a header on a terminal, with the greatest memory that each used.
+func TestHistoryOnTerminal(t *testing.T) {
+	dir := project(t, `e3: 1
+name: demo
+tasks:
+  work:
+    out: o
+    run: 'touch "$out"'
+`)
+	env := map[string]string{"TERM": "xterm", "NO_COLOR": "1"}
+	if code := newTerminal(t, 100).play(env, "start", "-f", filepath.Join(dir, "e3.yaml")); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	term := newTerminal(t, 100)
+	if code := term.play(env, "history", filepath.Join(dir, ".e3"), "demo.work"); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	text := sequences.ReplaceAllString(term.shown(), "")
+	if !regexp.MustCompile(`EXECUTION +STATUS +STARTED +TOOK +MEMORY +RUN\r\n\S+ +success .* [0-9.]+ [KM]iB  `).MatchString(text) {
+		t.Errorf("got %q", text)
+	}
+}
+
 // e3 shell hands its terminal to the shell.
 func TestShellOnTerminal(t *testing.T) {
 	dir := project(t, "e3: 1\nname: p\ntasks:\n  t: {out: o, run: 'echo made > \"$out\"; exit 4'}\n")

@@ -55,7 +55,7 @@ one unit for each.`,
 }
 
 func showStats(ctx context.Context, a *app, location string, o stats.Options) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

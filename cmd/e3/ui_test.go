@@ -224,9 +224,9 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		s.json(&doc, "history", ".", "prod.train[3]")
 		var want []string
 		for _, x := range doc.Tasks[0].Attempts {
-			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(x.Execution), x.State, x.Worker))
+			want = append(want, fmt.Sprintf("%s | %s | %s | %s", human.Short(x.Execution), x.State, human.Bytes(x.PeakRSS), x.Worker))
 		}
-		got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="num">([^<]*B)</td>(?s:.*?)<td class="opt">(.*?)</td>`)
 		same(t, "attempts", got, want)
 	})
 	t.Run("why", func(t *testing.T) {

@@ -35,7 +35,8 @@ func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error)
 	return names, nil
 }
 
-// Runs returns the runs that have events, of one workspace or with "" of all, in the order of their ids.
+// Runs returns the runs that have events, of one workspace or with "" of all, in the order of their ids. Offline there are
+// none: runview.Runs.IDs knows runs by their records too.
 func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]RunRef, error) {
 	names := []string{workspace}
 	if workspace == "" {

@@ -1,5 +1,5 @@
 // Package images brings images into a repository: from a registry, a folder in the OCI layout, or an archive. Manifest,
-// configuration and layers become objects under the names that they have already, their SHA-256.
+// configuration and layers become objects; their names in the image, SHA-256, are also names of objects.
 package images
 
 import (
@@ -19,7 +19,7 @@ import (
 	"e3/objectstore"
 )
 
-// Objects are those of a repository.
+// Objects are the objects of a repository.
 type Objects interface {
 	objectstore.Store
 	// Refresh protects an object from running collections, as a put would, and reports whether it exists.
@@ -30,7 +30,7 @@ type Objects interface {
 type Resolver struct {
 	Objects  Objects
 	Registry Registry // nil: no image comes from a registry
-	Watch    Watch    // nil: nothing is told
+	Watch    Watch    // nil: no progress is reported
 }
 
 // A Registry serves images by their names.
@@ -43,7 +43,7 @@ type Registry interface {
 type Source interface {
 	// Top returns the manifest of the image, or an index.
 	Top(ctx context.Context) ([]byte, error)
-	// Blob returns what a descriptor of the source names. Its bytes are not checked yet.
+	// Blob returns the content that a descriptor of the source names. The bytes are not checked yet.
 	Blob(ctx context.Context, d image.Descriptor) (io.ReadCloser, error)
 	Close() error
 }
@@ -51,7 +51,7 @@ type Source interface {
 // ErrDry is wrapped if an image is not known without fetching it, and nothing may be written.
 var ErrDry = errors.New("it has not been fetched yet; e3 image pull does that, and so does a start")
 
-// Platform is that of this machine.
+// Platform is the platform of this machine.
 func Platform() image.Platform { return image.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
 // Resolve implements workspace.Images.
@@ -95,7 +95,7 @@ func (r *Resolver) resolve(ctx context.Context, base, text string, dry bool) (ob
 	return r.take(ctx, src, &ref, progress)
 }
 
-// named resolves a name by e3.lock, and pins it there if it is new.
+// named resolves a name by e3.lock, and pins a new name there.
 func (r *Resolver) named(ctx context.Context, base string, ref *image.Reference, dry bool) (objectstore.Hash, error) {
 	lock, err := ReadLock(base)
 	if err != nil {
@@ -251,7 +251,8 @@ func (r *Resolver) layer(ctx context.Context, src Source, d image.Descriptor, co
 	return nil
 }
 
-// A checkedReader yields what a descriptor names, or an error instead of the end.
+// A checkedReader yields the content that a descriptor names. If the bytes are wrong, it yields an error instead of the
+// end.
 type checkedReader struct {
 	ctx  context.Context
 	r    io.Reader
@@ -274,7 +275,7 @@ func (c *checkedReader) Read(b []byte) (int, error) {
 		return 0, context.Cause(c.ctx)
 	}
 	n, err := c.r.Read(b)
-	_, _ = c.sum.Write(b[:n]) // a hash takes everything
+	_, _ = c.sum.Write(b[:n]) // a hash accepts every write
 	c.left -= int64(n)
 	switch {
 	case c.left < 0:
@@ -295,7 +296,7 @@ func (r *Resolver) State(base, before string) string {
 	return state(base, refs)
 }
 
-// state has a line for each reference: the text, a tab, and what it depends on.
+// state has a line for each reference: the text, a tab, and the state on which its image depends.
 func state(base string, refs []string) string {
 	var b strings.Builder
 	for _, text := range refs {
@@ -318,7 +319,7 @@ func state(base string, refs []string) string {
 	return b.String()
 }
 
-// within is a path of a reference on this machine.
+// within returns the path of a reference on this machine.
 func within(base, path string) string {
 	path = filepath.FromSlash(path)
 	if filepath.IsAbs(path) {

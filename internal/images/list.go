@@ -14,16 +14,16 @@ type Image struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest,omitempty"` // of the manifest for this platform
 	Was       string `json:"was,omitempty"`    // pinned before an update
-	Whole     bool   `json:"here"`             // the repository has all of it
+	Whole     bool   `json:"here"`             // the repository has all parts of the image
 	Layers    int    `json:"layers,omitempty"`
-	Size      int64  `json:"size,omitempty"`  // compressed
+	Size      int64  `json:"size,omitempty"`  // compressed size
 	Fault     string `json:"fault,omitempty"` // why it is not known
 }
 
-// Digest is how registries write the hash of a manifest.
+// Digest writes the hash of a manifest as registries do.
 func Digest(hash string) string { return "sha256:" + hash }
 
-// List tells what the repository has of images, without fetching any.
+// List tells which images the repository has, without fetching one.
 func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Image, error) {
 	list := make([]Image, 0, len(refs))
 	for _, text := range refs {
@@ -43,7 +43,7 @@ func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Imag
 	return list, nil
 }
 
-// describe fills in what a manifest says.
+// describe fills in the facts of a manifest.
 func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Image) error {
 	l.Digest = Digest(h.String())
 	whole, err := r.whole(ctx, h)
@@ -65,13 +65,14 @@ func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Image) e
 	return nil
 }
 
-// Fetch makes images whole in the repository, and pins names that are new. The list has all that were fetched before an error.
+// Fetch makes images whole in the repository, and pins new names. The list has all images that were fetched before an
+// error.
 func (r *Resolver) Fetch(ctx context.Context, base string, refs []string) ([]Image, error) {
 	return r.each(ctx, refs, func(text string, l *Image) (objectstore.Hash, error) { return r.resolve(ctx, base, text, false) })
 }
 
-// Update finds out what the names of images mean now, fetches these images, and pins them. References that are no names
-// with a tag always mean the same, or follow their file: they are left out.
+// Update finds out what the names of images mean now, fetches these images, and pins them. It leaves out references
+// that are not names with a tag: they always mean the same image, or follow their file.
 func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Image, error) {
 	var tagged []string
 	for _, text := range refs {

@@ -20,9 +20,9 @@ import (
 	"e3/internal/format/image"
 )
 
-// files are those of a layout: of a folder, or of an archive.
+// files are the files of a layout, in a folder or an archive.
 type files interface {
-	open(name string) (io.ReadCloser, error) // an absent one is fs.ErrNotExist
+	open(name string) (io.ReadCloser, error) // a missing file is fs.ErrNotExist
 	Close() error
 }
 
@@ -66,7 +66,7 @@ func openLocal(base string, ref *image.Reference) (Source, error) {
 	return l, nil
 }
 
-// localState is what the content of a folder or an archive depends on.
+// localState is the state on which the content of a folder or an archive depends.
 func localState(at string) string {
 	info, err := os.Stat(at)
 	if err == nil && info.IsDir() {
@@ -86,7 +86,7 @@ type layout struct {
 	files
 	at    string
 	top   []byte
-	names map[string]string // of converted archives: the file of a blob, by its digest
+	names map[string]string // for converted archives: the file of a blob, by its digest
 }
 
 func (l *layout) Top(context.Context) ([]byte, error) { return l.top, nil }
@@ -121,8 +121,8 @@ func (l *layout) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// convert makes a manifest for an archive that docker save has written before it knew layouts: a list of images, whose
-// layers are not compressed and have no digests. The same archive always gives the same manifest.
+// convert makes a manifest for an archive of an old docker save, which did not write layouts. Such an archive has a
+// list of images; their layers are not compressed and have no digests. The same archive always gives the same manifest.
 func (l *layout) convert(tag string) ([]byte, error) {
 	data, err := l.read(dockerFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func (l *layout) describe(name, mediaType string) (image.Descriptor, error) {
 	return d, err
 }
 
-// A folder is a layout in a folder, of which nothing outside is read.
+// A folder is a layout in a folder. Nothing outside of the folder is read.
 type folder struct{ *os.Root }
 
 func openFolder(at string) (files, error) {
@@ -202,7 +202,7 @@ type archive struct {
 	entries map[string]span
 }
 
-// A span is where the content of an entry lies.
+// A span is the place of an entry's content.
 type span struct {
 	offset, size int64
 	link         string

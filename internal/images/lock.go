@@ -14,10 +14,10 @@ import (
 // LockFile lies beside the package file. It pins names of images.
 const LockFile = "e3.lock"
 
-// maxLock bounds the file.
+// maxLock bounds the size of the file.
 const maxLock = 1 << 20
 
-// ReadLock reads the pins of the package files in a folder. No file has no pins.
+// ReadLock reads the pins of the package files in a folder. A missing file has no pins.
 func ReadLock(base string) (*image.Lock, error) {
 	at := filepath.Join(base, LockFile)
 	data, err := os.ReadFile(at)

@@ -8,10 +8,10 @@ import (
 	"e3/objectstore"
 )
 
-// Progress is how far the layers of an image have come. Layers that the repository has are left out.
+// Progress tells how much of an image's layers has been read. It leaves out layers that the repository has.
 type Progress struct {
-	Layer, Layers int   // the one that is read now, counted from 1, of how many
-	Bytes, Total  int64 // of all of them, as they are stored
+	Layer, Layers int   // the layer being read, counted from 1, and the number of layers
+	Bytes, Total  int64 // bytes read, and bytes of all layers in stored form
 }
 
 // A Watch is called before an image is fetched from a registry (remote) or read from this machine. progress, which may be nil,

@@ -1,5 +1,6 @@
-// Package newfile writes first package files: for the files of a folder, with guesses that the file marks as such, and for
-// pipelines of DVC. The result is a correct package file; parts that were not carried over are named with their lines.
+// Package newfile writes first package files: for the files of a folder, with guesses that are marked in the file, and
+// for pipelines of DVC. The result is a correct package file; it names the parts of a pipeline that were not carried
+// over, with their lines.
 package newfile
 
 import (
@@ -17,7 +18,7 @@ import (
 type Draft struct {
 	Name    string
 	Head    []string // lines of comment at the top
-	Results string   // folder; "": none
+	Results string   // folder of the results; "": none
 	Inputs  []*Input
 	Tasks   []*Task
 
@@ -28,7 +29,7 @@ type Draft struct {
 type Input struct {
 	Name    string
 	Kind    string // file, dir, glob, files or value
-	Path    string // or the value as YAML
+	Path    string // the location, or the value as YAML
 	Comment string
 }
 
@@ -41,21 +42,22 @@ type Task struct {
 	In          []Ref
 	Out         []Out
 	PassEnv     []string
-	Run         string // a script
+	Run         string // the command is a script
 }
 
-// A Ref is what a task reads: Task, as task or task.output, or an input. As is its name in the task; "": as usual.
+// A Ref is a source that a task reads: Task, as task or task.output, or an input. As is its name in the task; "": the
+// usual name.
 type Ref struct{ Task, Input, As string }
 
-// Out is what a task writes.
+// Out is an output of a task.
 type Out struct {
-	Name string // "" if it is the only one
+	Name string // "" if it is the only output
 	Path string
 	Dir  bool
 	Kind string // metrics, plot or report; or ""
 }
 
-// name makes a name that the draft does not have yet.
+// name makes a name that is new in the draft.
 func (d *Draft) name(text string) string {
 	if d.named == nil {
 		d.named = map[string]bool{}
@@ -90,7 +92,7 @@ func identifier(text string) string {
 	return name[:min(len(name), 48)]
 }
 
-// input returns the name of the input for a path, which it adds if there is none.
+// input returns the name of the input for a path. It adds a missing input.
 func (d *Draft) input(kind, p, comment string) string {
 	for _, in := range d.Inputs {
 		if in.Kind == kind && in.Path == p {
@@ -190,7 +192,8 @@ func (t *Task) write(b *strings.Builder) {
 	}
 }
 
-// in is the list of what the task reads; a mapping if two would have the same local name, or that of an output.
+// in is the list of the task's sources. It is a mapping if two sources would have the same local name, or a source the
+// name of an output.
 func (t *Task) in() string {
 	taken := map[string]bool{"out": true}
 	for _, o := range t.Out {
@@ -252,7 +255,7 @@ func (o *Out) text() string {
 	return fmt.Sprintf("{%s: %s, kind: %s}", key, scalar(p), o.Kind)
 }
 
-// scalar is a string in YAML: plain where that is a string beyond doubt, else in quotes.
+// scalar writes a string in YAML: plain if that is certainly read as a string, else in quotes.
 func scalar(s string) string {
 	plain := s != "" && !strings.ContainsAny(s[:1], " -?:,[]{}#&*!|>'\"%@`~.0123456789=<+") && !strings.ContainsAny(s, "\n\t\\\"{}[]#,&*") &&
 		!strings.Contains(s, ": ") && !strings.HasSuffix(s, ":") && strings.TrimSpace(s) == s &&

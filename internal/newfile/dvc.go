@@ -15,15 +15,15 @@ import (
 type Note struct {
 	File string
 	Line int
-	Text string // what it is, and what to do by hand
-	Lost bool   // it could not be carried over
+	Text string // the part of dvc.yaml, and what to do by hand
+	Lost bool   // the part could not be carried over
 }
 
 func (n Note) String() string { return fmt.Sprintf("%s:%d: %s", n.File, n.Line, n.Text) }
 
-// FromDVC drafts a package file for a pipeline of DVC. fsys is the folder of the file, which is looked at for parameters and
-// for what is a folder. Stages of foreach and matrix are written out. Commands stay as they are: a task finds its inputs at
-// the paths that they have in the project.
+// FromDVC drafts a package file for a pipeline of DVC. fsys is the folder of the file: it is searched for parameters,
+// and tells which paths are folders. Stages of foreach and matrix are written out. Commands stay as they are: a task
+// finds its inputs at the paths that they have in the project.
 func FromDVC(fsys fs.FS, file, name string) (*Draft, []Note, error) {
 	data, err := fs.ReadFile(fsys, file)
 	if err != nil {
@@ -52,7 +52,7 @@ type converter struct {
 	*Draft
 	fsys   fs.FS
 	file   string
-	values map[string]any // of params.yaml and vars
+	values map[string]any // values of params.yaml and vars
 	stages []*stage
 	made   map[string]*made // outputs by path
 	dirs   map[string]bool  // outputs that dvc.lock knows as folders or files
@@ -60,7 +60,7 @@ type converter struct {
 	notes  []Note
 }
 
-// stage is one stage, of a foreach or matrix one item.
+// stage is one stage; for a foreach or matrix, one item.
 type stage struct {
 	name string
 	body *yaml.Node
@@ -90,7 +90,7 @@ func (c *converter) note(n *yaml.Node, lost bool, format string, args ...any) {
 	}
 }
 
-// pairs goes through a mapping.
+// pairs calls a function for each pair of a mapping.
 func pairs(n *yaml.Node, each func(key, value *yaml.Node)) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -110,7 +110,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// lock learns from dvc.lock which outputs are folders.
+// lock reads from dvc.lock which outputs are folders.
 func (c *converter) lock() {
 	data, err := fs.ReadFile(c.fsys, path.Join(path.Dir(c.file), "dvc.lock"))
 	if err != nil {
@@ -336,7 +336,7 @@ func (c *converter) product(base *stage, matrix *yaml.Node) {
 	expand(0, base.name, nil)
 }
 
-// convert makes tasks of the stages: first what they write, then what they read.
+// convert makes tasks of the stages: first their outputs, then their inputs.
 func (c *converter) convert() {
 	var live []*stage
 	for _, s := range c.stages {
@@ -350,7 +350,7 @@ func (c *converter) convert() {
 	}
 }
 
-// declare reads what a stage writes and its command. It returns false if the stage cannot be a task.
+// declare reads the outputs and the command of a stage. It returns false if the stage cannot be a task.
 func (c *converter) declare(s *stage) bool {
 	local := &converter{Draft: c.Draft, fsys: c.fsys, file: c.file, values: c.values, roles: c.roles}
 	s.task = &Task{}
@@ -468,7 +468,7 @@ func (c *converter) declare(s *stage) bool {
 		}
 		s.task.Out = append(s.task.Out, out)
 	}
-	if len(s.task.Out) == 0 { // all of them belong to others
+	if len(s.task.Out) == 0 { // all of them belong to other stages
 		s.task.Out = []Out{{Path: "log.txt"}}
 		s.task.Run = "{\n" + s.run + "\n} > \"$out\""
 	}
@@ -484,7 +484,7 @@ func (c *converter) outName(t *Task, text string) string {
 	return name
 }
 
-// name2 is the name of a task: that of the stage, as far as it can be.
+// name2 is the name of a task: the name of the stage, changed as far as necessary.
 func (c *converter) name2(stage string) string {
 	name := taskName(stage)
 	if c.named == nil {
@@ -503,7 +503,7 @@ func taskName(stage string) string {
 	return name[:min(len(name), 60)]
 }
 
-// isDir decides whether an output is a folder: by dvc.lock, by what is on disk, or by its name.
+// isDir decides whether an output is a folder: by dvc.lock, by the file on disk, or by its name.
 func (c *converter) isDir(p string) bool {
 	if is, known := c.dirs[p]; known {
 		return is
@@ -533,7 +533,7 @@ func (c *converter) path(n *yaml.Node, s *stage, text string) string {
 	return p
 }
 
-// reads fills in what a stage reads.
+// reads adds the inputs of a stage to its task.
 func (c *converter) reads(s *stage) {
 	type dep struct {
 		path string
@@ -568,7 +568,7 @@ func (c *converter) reads(s *stage) {
 	}
 	for _, d := range deps {
 		if slices.ContainsFunc(deps, func(o dep) bool { return o.path != d.path && strings.HasPrefix(d.path, o.path+"/") }) {
-			continue // it comes with the folder
+			continue // the file comes with the folder
 		}
 		if m := c.made[d.path]; m != nil {
 			c.refer(s, m)
@@ -609,7 +609,7 @@ func (c *converter) refer(s *stage, m *made) {
 	}
 }
 
-// source adds an input that no stage writes. A folder in which stages write is read without what they write.
+// source adds an input that no stage writes. If stages write in a folder, their files are no part of the input.
 func (c *converter) source(s *stage, p string, n *yaml.Node) {
 	kind := "file"
 	info, err := fs.Stat(c.fsys, p)
@@ -625,7 +625,7 @@ func (c *converter) source(s *stage, p string, n *yaml.Node) {
 	if kind == "dir" {
 		for q, m := range c.made {
 			if strings.HasPrefix(q, p+"/") {
-				c.note(n, true, "stage %s: %s is a folder of the project in which stage %s writes %s: a task reads either; name the files that it needs under inputs", s.name, p, m.stage.name, q)
+				c.note(n, true, "stage %s: %s is a folder of the project in which stage %s writes %s: a task can read only one of them; name the files that it needs under inputs", s.name, p, m.stage.name, q)
 				return
 			}
 		}
@@ -660,7 +660,7 @@ func (c *converter) params(s *stage, v *yaml.Node, file func(n *yaml.Node, path 
 
 var variable = pattern(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
 
-// environment passes on variables that a command uses: DVC passes all.
+// environment passes on the variables that a command uses, since DVC passes all variables.
 func (c *converter) environment(s *stage, n *yaml.Node) {
 	for _, m := range variable().FindAllStringSubmatch(s.run, -1) {
 		if !slices.Contains(s.task.PassEnv, m[1]) && !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "LANG", "PWD"}, m[1]) {
@@ -670,7 +670,7 @@ func (c *converter) environment(s *stage, n *yaml.Node) {
 	}
 }
 
-// head is the comment at the top: where the file comes from, and what to look at.
+// head is the comment at the top: the origin of the file, and the parts to check.
 func (c *converter) head() {
 	c.Head = []string{
 		"Made by e3 new from " + c.file + ". Commands are as they were: a task finds its inputs at the paths that they have here.",

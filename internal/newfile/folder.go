@@ -11,8 +11,8 @@ import (
 	"e3/internal/format/notation"
 )
 
-// mostFiles bounds how many files of a folder are looked at, and many is from how many of one kind on a folder's files are one
-// input.
+// mostFiles bounds the number of files of a folder that are read. many is the number of files of one kind in a folder
+// from which on they are one input.
 const (
 	mostFiles  = 5000
 	many       = 4
@@ -31,17 +31,17 @@ var dataKinds = []string{
 	".png", ".jpg", ".jpeg", ".tif", ".tiff", ".wav", ".mp3", ".geojson", ".shp", ".nc", ".md", ".sql", ".log", ".gz", ".zip", ".bz2", ".xz", ".zst",
 }
 
-// skipped are folders that hold nothing of a pipeline.
+// skipped are folders that hold no part of a pipeline.
 var skipped = []string{"node_modules", "venv", "env", "__pycache__", "results", "build", "dist", "target", "renv"}
 
-// notData are files about a project rather than of it.
+// notData are files about a project, which no program of it reads.
 var notData = []string{
 	"readme", "license", "licence", "changelog", "contributing", "requirements", "environment", "pyproject", "setup", "package", "package-lock", "dvc", "e3", "citation",
 	"docker-compose", "compose", "poetry", "uv", "pipfile", "taskfile", "snakefile", "mkdocs", "cargo", "tsconfig", "renv",
 }
 
-// FromFolder drafts a package file for the files of a folder: data as inputs, programs as tasks. Which program reads and
-// writes what is guessed from the names in it.
+// FromFolder drafts a package file for the files of a folder: data as inputs, programs as tasks. The names in a program
+// tell, as a guess, what it reads and writes.
 func FromFolder(fsys fs.FS, name string) (*Draft, error) {
 	f := &folder{Draft: &Draft{Name: packageName(name)}, fsys: fsys}
 	f.Results = "results/"
@@ -78,9 +78,9 @@ type folder struct {
 	scripts  []string
 	special  []string // files of other tools
 	cut      bool
-	wanted   map[string]string   // input by path
-	texts    map[string]string   // of scripts
-	imported map[string][]string // scripts that others import, with these
+	wanted   map[string]string   // inputs by path
+	texts    map[string]string   // texts of scripts
+	imported map[string][]string // scripts that other scripts import, with the importing ones
 }
 
 func (f *folder) walk() error {
@@ -91,7 +91,7 @@ func (f *folder) walk() error {
 		case err != nil && p == ".":
 			return err
 		case err != nil:
-			return fs.SkipDir // cannot be read
+			return fs.SkipDir // the folder cannot be read
 		case p == ".":
 			return nil
 		case strings.HasPrefix(name, "."), e.IsDir() && slices.Contains(skipped, strings.ToLower(name)):
@@ -147,7 +147,7 @@ func (f *folder) head() {
 	}
 }
 
-// data makes inputs of files: one for each, or one for those of a kind in a folder that has many.
+// data makes inputs of files: one for each file, or one for all files of a kind in a folder that has many.
 func (f *folder) data() {
 	f.wanted = map[string]string{}
 	groups := map[string][]string{}
@@ -178,13 +178,13 @@ func (f *folder) data() {
 // mention is a quoted or bare word that looks like a file's name.
 var mention = pattern(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
 
-// A name is probably written if this stands before it on its line, or that behind it.
+// A name is probably written if the first pattern stands before it on its line, or the second behind it.
 var (
 	writesBefore = pattern(`(\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
 	writesBehind = pattern(`^["']\s*,\s*(mode\s*=\s*)?["'][wax]`)
 )
 
-// made are suffixes of files that programs write, beside those that they read.
+// made are suffixes of files that programs write, beside the suffixes of files that they read.
 var madeKinds = []string{".html", ".pdf", ".svg", ".joblib", ".pt", ".onnx", ".bin", ".model", ".tex"}
 
 // written lists the files that a script probably writes.
@@ -266,7 +266,7 @@ func (f *folder) programs() {
 	}
 }
 
-// needs reports whether a script imports another, also over others.
+// needs reports whether a script imports another, directly or through others.
 func (f *folder) needs(script, helper string, depth int) bool {
 	return depth < 8 && slices.ContainsFunc(f.imported[helper], func(by string) bool { return by == script || by != helper && f.needs(script, by, depth+1) })
 }
@@ -294,7 +294,7 @@ func (f *folder) overlaps(outs map[string][]string, p string) bool {
 	return false
 }
 
-// wire fills in what a script reads, and its command.
+// wire fills in the inputs and the command of a script's task.
 func (f *folder) wire(t *Task, p string, made map[string]string, source func(writer, path string) string) {
 	self := f.input("file", p, "")
 	t.In = append(t.In, Ref{Input: self})
@@ -334,14 +334,15 @@ func (f *folder) wire(t *Task, p string, made map[string]string, source func(wri
 	t.Comments = append(t.Comments, "guessed from the names in "+p+": what it reads and writes")
 }
 
-// printing makes the output of a task what its command prints.
+// printing makes the printed text of a task's command the task's output.
 func (t *Task) printing(command string) {
 	t.Out = []Out{{Path: t.Name + ".txt"}}
 	t.Run = command + ` > "$out"`
 	t.Comments = []string{"guessed: it prints its result. If it writes files, name them under out, and leave > \"$out\" away"}
 }
 
-// Unwire takes back the guesses about what programs write and read of each other, since they contradict each other.
+// Unwire takes back the guesses about files that programs write and read of each other, since the guesses contradict
+// each other.
 func (d *Draft) Unwire() {
 	for _, t := range d.Tasks {
 		t.In = slices.DeleteFunc(t.In, func(r Ref) bool { return r.Task != "" })
@@ -351,7 +352,7 @@ func (d *Draft) Unwire() {
 	}
 }
 
-// reaches reports whether a script would read its own output, over what others write.
+// reaches reports whether a script would read its own output, directly or through outputs of others.
 func (f *folder) reaches(reader, writer string, made map[string]string) bool {
 	for _, m := range mention().FindAllString(f.texts[reader], -1) {
 		if made[path.Clean(m)] == writer {
@@ -392,11 +393,11 @@ func (in *Input) asItems() {
 	in.Comment += ": an item for each, known by its {name}"
 }
 
-// takes are ways in which programs read the files that their arguments name.
+// takes are patterns of programs that read the files named in their arguments.
 var takes = pattern(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
 
-// overFiles makes a program that reads the files of its arguments a task for each file of a folder, if there is one such folder
-// and nothing tells what the program reads.
+// overFiles turns a program that reads the files of its arguments into a task for each file of a folder, if there is
+// one such folder and nothing tells what the program reads.
 func (f *folder) overFiles(t *Task, p, command string) bool {
 	var many *Input
 	for _, in := range f.Inputs {
@@ -422,7 +423,7 @@ func (f *folder) overFiles(t *Task, p, command string) bool {
 	return true
 }
 
-// exampleItems makes a task for each file of an input, and one that reads the results of all.
+// exampleItems makes a task for each file of an input, and a task that reads the results of all.
 func (f *folder) exampleItems(in *Input, each *Task) {
 	in.asItems()
 	each.Comments = []string{"an example, one task for each file: put your own command here. \"$file\" is the file, \"$name\" its name"}

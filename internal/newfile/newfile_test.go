@@ -62,7 +62,7 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		},
 		"a folder in which a stage writes": {
 			"stages:\n  a:\n    cmd: x\n    deps: [data]\n    outs: [data/o.txt]\n", "  a:\n    out: data/o.txt\n    run: x\n",
-			"dvc.yaml:4: stage a: data is a folder of the project in which stage a writes data/o.txt: a task reads either; name the files that it needs under inputs",
+			"dvc.yaml:4: stage a: data is a folder of the project in which stage a writes data/o.txt: a task can read only one of them; name the files that it needs under inputs",
 		},
 		"no deps": {
 			"stages:\n  a:\n    cmd: date > o.txt\n    outs: [o.txt]\n", "  a:\n    out: o.txt\n    run: date > o.txt\n",

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// expression is ${name}, ${name.part}, ${name[0]} or ${name[key]}; \${ is none.
+// expression is ${name}, ${name.part}, ${name[0]} or ${name[key]}; \${ begins no expression.
 var expression = pattern(`\\?\$\{\s*([^}]*?)\s*\}`)
 
 // text puts the values of expressions into a text. Names in capitals stay: they are variables of the environment.
@@ -32,7 +32,7 @@ func (c *converter) text(s string, vars map[string]any) (string, error) {
 	return out, fault
 }
 
-// evaluate is the value of a text that is one expression, or the text.
+// evaluate returns the value of a text that is one expression; any other text it returns as it is.
 func (c *converter) evaluate(s string, vars map[string]any) (any, error) {
 	m := expression().FindStringSubmatch(s)
 	if m == nil || m[0] != strings.TrimSpace(s) {
@@ -74,7 +74,7 @@ func (c *converter) lookup(name string, vars map[string]any) (any, error) {
 	return at, nil
 }
 
-// words is a value in a command, as DVC writes it: a mapping as flags.
+// words writes a value in a command as DVC does: a mapping as flags.
 func words(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

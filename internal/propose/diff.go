@@ -94,7 +94,7 @@ func lines(text []byte) []string {
 	return list
 }
 
-// ahead is the number of lines of b before the first of a; 0: not among the next ones.
+// ahead is the number of lines of b before the first line of a; 0: that line is not among the next lines of b.
 func ahead(a, b []string) int {
 	const most = 64
 	if len(a) == 0 {

@@ -16,8 +16,8 @@ import (
 // ErrByHand is wrapped if a package file is written in a way that cannot be edited.
 var ErrByHand = errors.New("edit it by hand")
 
-// Edit returns the text of a package file with what the proposal adds. Everything else, comments as well, stays as it is.
-// The result is a correct package file.
+// Edit returns the text of a package file with the additions of the proposal. Everything else, comments as well, stays
+// as it is. The result is a correct package file.
 func Edit(name string, text []byte, p *Proposal) ([]byte, error) {
 	e := &editor{text: text}
 	for i := range p.Tasks {
@@ -129,8 +129,8 @@ func step(list *yaml.Node) int {
 	return 2
 }
 
-// end is the number of lines up to the end of an entry that begins in a line, at a column: further lines are indented more
-// deeply. Comments and empty lines after it belong to what follows.
+// end is the number of lines up to the end of an entry that begins in a line, at a column: its further lines are
+// indented more deeply. Comments and empty lines after it belong to the next entry.
 func (e *editor) end(line, column int) int {
 	lines := e.lines()
 	last := line
@@ -178,7 +178,7 @@ func (e *editor) addFlow(list *yaml.Node, entry string) error {
 	return nil
 }
 
-// closing finds the bracket that closes the one at an offset.
+// closing finds the bracket that closes the bracket at an offset.
 func closing(text []byte, open int) int {
 	depth, quote := 0, byte(0)
 	for i := open; i < len(text); i++ {
@@ -209,7 +209,7 @@ func closing(text []byte, open int) int {
 	return -1
 }
 
-// addSources adds sources to what a task reads.
+// addSources adds sources to the inputs of a task.
 func (e *editor) addSources(task string, sources []string) error {
 	key, body, err := e.find("tasks", task)
 	if err != nil || key == nil {
@@ -249,7 +249,7 @@ func missing(key *yaml.Node) error {
 	return nil
 }
 
-// addIn gives a task that reads nothing its first inputs.
+// addIn gives a task without inputs its first inputs.
 func (e *editor) addIn(body *yaml.Node, sources []string) error {
 	var words []string
 	for _, source := range sources {
@@ -273,7 +273,7 @@ func (e *editor) addIn(body *yaml.Node, sources []string) error {
 	return nil
 }
 
-// localName is a name for a source that the mapping does not have.
+// localName returns a name for a source that is new in the mapping.
 func localName(list *yaml.Node, source string) string {
 	base, _, _ := strings.Cut(source, "[")
 	if _, entry, ok := strings.Cut(source[len(base):], "]."); ok {
@@ -313,7 +313,7 @@ func quoted(s string) string {
 
 func (e *editor) lines() []string { return strings.SplitAfter(string(e.text), "\n") }
 
-// offset is that of a line and a column, which count from 1, the column in characters.
+// offset is the offset of a line and a column. Both count from 1, the column in characters.
 func (e *editor) offset(line, column int) int {
 	at := 0
 	for _, text := range e.lines()[:line-1] {
@@ -326,7 +326,7 @@ func (e *editor) offset(line, column int) int {
 	return at
 }
 
-// insertLines inserts lines after so many of the text.
+// insertLines inserts lines after the given number of lines of the text.
 func (e *editor) insertLines(after int, lines ...string) {
 	all := e.lines()
 	ending := "\n"

@@ -7,7 +7,7 @@ import (
 )
 
 // Ignored returns a function that reports whether Git would ignore a path of a project, by the files .gitignore in its
-// folders. Those above the project and the user's own are not read.
+// folders. It does not read such files above the project, nor the user's own.
 func Ignored(files fs.FS) func(rel string) bool {
 	known := map[string][]rule{}
 	rules := func(dir string) []rule {
@@ -50,10 +50,10 @@ func Ignored(files fs.FS) func(rel string) bool {
 
 // A rule is a line of a .gitignore.
 type rule struct {
-	parts  []string // of the path; one matches a name in any folder
-	not    bool     // it takes earlier rules back
-	folder bool     // it is about folders alone
-	here   bool     // it is about paths from the folder of the file
+	parts  []string // parts of the path; a single part matches a name in any folder
+	not    bool     // the rule takes earlier rules back
+	folder bool     // the rule is about folders alone
+	here   bool     // the rule is about paths from the folder of the file
 }
 
 func parseRules(text string) []rule {
@@ -96,7 +96,7 @@ func matchParts(pattern, parts []string) bool {
 	return len(parts) > 0 && matchName(pattern[0], parts[0]) && matchParts(pattern[1:], parts[1:])
 }
 
-// matchName matches one part of a path. A pattern that is none matches nothing.
+// matchName matches one part of a path. An invalid pattern matches nothing.
 func matchName(pattern, name string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
 	return ok && err == nil

@@ -1,6 +1,6 @@
-// Package propose finds out what tasks of a package read and do not declare, from what their commands have opened
-// (internal/host/trace), and edits the package file accordingly. It proposes only what a declaration would put where the
-// command has looked for it.
+// Package propose finds files that tasks of a package read and do not declare, from the files that their commands have
+// opened (internal/host/trace), and edits the package file accordingly. It proposes only declarations that put a file
+// where the command has looked for it.
 package propose
 
 import (
@@ -13,7 +13,7 @@ import (
 	"e3/internal/host/trace"
 )
 
-// A Package is what a package offers to its tasks.
+// A Package holds the sources that a package offers to its tasks.
 type Package struct {
 	Inputs []manifest.Input
 	Tasks  []Producer
@@ -22,9 +22,9 @@ type Package struct {
 // A Producer is a task of the package file, with all its items.
 type Producer struct {
 	Name    string
-	Matrix  bool     // it has items
-	Dims    []string // that name an item; nil: unknown
-	Several bool     // its output is a folder with one entry for each of Outputs
+	Matrix  bool     // the task has items
+	Dims    []string // variables that name an item; nil: unknown
+	Several bool     // the task's output is a folder with one entry for each of Outputs
 	Outputs []Output
 }
 
@@ -35,7 +35,7 @@ type Output struct {
 
 // A Run is the latest command of a task: of one item, if it has several.
 type Run struct {
-	Task      string // with the label of the item
+	Task      string // name of the task, with the label of the item
 	Traced    bool   // Findings are known
 	Succeeded bool
 	Findings  []trace.Finding
@@ -47,7 +47,7 @@ type Run struct {
 // A Staged is an input that the task declares.
 type Staged struct {
 	Name string
-	Path string // where the command finds it; "": it is none of the file system
+	Path string // where the command finds it; "": it is not in the file system
 }
 
 // A Project is the folder of a package file.
@@ -55,13 +55,13 @@ type Project struct {
 	Files fs.FS
 	// Ignored reports whether a path is none of the project's sources (.gitignore).
 	Ignored func(rel string) bool
-	// Made returns the output, as a source of an input, whose content a file of the project has; "": none.
+	// Made returns the output with the content of a file of the project, as a source of an input; "" for none.
 	Made func(rel string) string
 }
 
-// A Proposal is what the tasks of a package read and do not declare, in the order of the file.
+// A Proposal lists what the tasks of a package read and do not declare, in the order of the file.
 type Proposal struct {
-	New   []NewInput // of the package
+	New   []NewInput // new inputs of the package
 	Tasks []Task
 }
 
@@ -76,7 +76,7 @@ type NewInput struct {
 type Task struct {
 	Name     string   `json:"task"`
 	Reads    []Read   `json:"reads"`
-	Sought   []string `json:"sought"`   // paths that a command looked for in vain; folders end in /
+	Sought   []string `json:"sought"`   // missing paths that a command looked for; folders end in /
 	Unread   []string `json:"unread"`   // inputs that no command opened, if all were traced and succeeded
 	Traced   int      `json:"traced"`   // commands
 	Untraced int      `json:"untraced"` // commands
@@ -187,7 +187,7 @@ func (f *finder) propose() Task {
 	return f.out
 }
 
-// needed makes an opened path of one that a command looked for and failed without, as cp and ls do, which look before they open.
+// needed treats a path as opened if a command looked for it and failed without it. cp and ls look before they open.
 func (f *finder) needed(r *Run, finding trace.Finding) trace.Finding {
 	if finding.Kind != trace.Sought || r.Succeeded || r.Lacks == nil || !r.Lacks(finding.Path) {
 		return finding
@@ -204,8 +204,9 @@ func (f *finder) needed(r *Run, finding trace.Finding) trace.Finding {
 	return finding
 }
 
-// sought lists what was looked for. It is told and never declared: a program that tests for a file may do without it, and the
-// file may be one that it would have made. A file that was opened, or lies on the way to one, says more.
+// sought lists the paths that were looked for. They are reported and never declared: a program that tests for a file
+// may do without it, or may be about to make it. It leaves out a path if a file there or below was opened, or a folder
+// above was listed: that finding says more.
 func (f *finder) sought(list []trace.Finding) {
 	opened := func(rel string) bool {
 		return slices.ContainsFunc(list, func(other trace.Finding) bool {
@@ -249,7 +250,7 @@ func (f *finder) read(rel, source, note string) {
 	f.out.Reads = append(f.out.Reads, Read{rel, source, nil, note})
 }
 
-// known proposes what the package has already: an input, or the output of a task.
+// known proposes an existing source of the package: an input, or the output of a task.
 func (f *finder) known(rel string) bool {
 	for i := range f.pkg.Inputs {
 		in := &f.pkg.Inputs[i]
@@ -283,7 +284,8 @@ func (f *finder) known(rel string) bool {
 	return f.output(rel, rel)
 }
 
-// item is the source for a file of an input with items: that of the task's own item, if each command has opened one.
+// item is the source for a file of an input with items: the file of the task's own item, if each command has opened its
+// own.
 func (f *finder) item(in *manifest.Input) string {
 	pattern, err := manifest.ParsePattern(in.Pattern)
 	if in.Pattern == "" || err != nil || !f.task.Matrix {
@@ -325,7 +327,7 @@ func itemOf(task string) string {
 	return strings.TrimSuffix(rest, "]")
 }
 
-// output proposes the output of the one task whose output a path is, or lies in.
+// output proposes the output of a task, if a path is this output or lies in it.
 func (f *finder) output(rel, shown string) bool {
 	var found []string
 	note := ""
@@ -375,7 +377,7 @@ func (f *finder) hasDims(dims []string) bool {
 	return true
 }
 
-// folder proposes a folder that was listed, unless files in it were opened: then these count.
+// folder proposes a folder that was listed, unless files in it were opened: then these files are proposed.
 func (f *finder) folder(rel string, list []trace.Finding) {
 	for i := range f.pkg.Inputs {
 		in := &f.pkg.Inputs[i]
@@ -400,10 +402,10 @@ func (f *finder) folder(rel string, list []trace.Finding) {
 	f.read(rel+"/", f.declare("dir", rel), "")
 }
 
-// fewest is the number of files from which on a pattern is proposed.
+// fewest is the least number of files for which a pattern is proposed.
 const fewest = 3
 
-// sources proposes files that nothing declares: with a pattern where the task has opened all that match.
+// sources proposes files that nothing declares: by a pattern if the task has opened all matching files.
 func (f *finder) sources(files []string) {
 	groups := map[string][]string{}
 	for _, file := range files {
@@ -454,7 +456,7 @@ func (f *finder) taken(name string) bool {
 		slices.ContainsFunc(f.task.Outputs, func(out Output) bool { return out.Name == name })
 }
 
-// Name is the name of an input for a path of the project.
+// Name makes the name of an input for a path of the project.
 func Name(rel string) string {
 	base := path.Base(rel)
 	if strings.Contains(base, "*") { // the files of a folder

@@ -364,7 +364,7 @@ func (b *taskBody) attemptsView(f *frame) h.Node {
 			p.value, p.text = a.Duration.Seconds(), human.Duration(a.Duration)
 			took = append(took, p)
 		}
-		if n := memoryOf(a); n > 0 {
+		if n := a.Peak(); n > 0 {
 			p.value, p.text = float64(n), human.Bytes(n)
 			memory = append(memory, p)
 		}
@@ -381,16 +381,8 @@ func (b *taskBody) attemptsView(f *frame) h.Node {
 		h.If(b.More, note("There are earlier ones.")))
 }
 
-// memoryOf is the memory of an attempt in bytes, 0 if it is not known.
-func memoryOf(a *history.Attempt) int64 {
-	if a.Execution == nil || a.Execution.Detail == nil {
-		return 0
-	}
-	return a.Execution.Detail.PeakRSS
-}
-
 func (b *taskBody) attemptLine(f *frame, a *history.Attempt) h.Node {
-	execution, run, memory := h.Text("not started"), "", memoryOf(a)
+	execution, run, memory := h.Text("not started"), "", a.Peak()
 	if a.ExecutionID != "" {
 		execution = link(attemptURL(f, a), h.Text(short(a.ExecutionID)))
 	}

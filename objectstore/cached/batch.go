@@ -15,9 +15,9 @@ import (
 )
 
 // A Batch is a Store whose puts stay on this machine until Send uploads them together. So the remote store is asked
-// about many objects at once, and never about those that a root names. Reads of the batch find its own puts. After Send
-// it behaves like the Store, except that objects that Send has settled need no request. It is safe for concurrent use;
-// Send is called once.
+// about many objects at once, and never about objects that a root names. Reads of the batch find its own puts. After
+// Send it behaves like the Store, except that objects that Send has settled need no request. It is safe for concurrent
+// use; Send is called once.
 type Batch struct {
 	*Store
 	sent atomic.Bool
@@ -31,7 +31,7 @@ type Batch struct {
 // queued is an object to send.
 type queued struct {
 	objectstore.Info
-	likely bool // the remote store probably has it, because this machine had a copy before
+	likely bool // the remote store probably has the object, because this machine already had a copy
 	kept   bool // the cache has the bytes; else only the remote store may have them
 }
 
@@ -131,10 +131,10 @@ const (
 	sampled = 8
 )
 
-// Send makes sure that the remote store has everything that was put. held tells which objects it certainly has, because
-// a protected root names them; these need no request. If a sample shows that the remote store has most of the others,
-// as when other machines have put them, Send asks for each instead of sending it. objectstore.ErrUnsent means that an
-// object is in neither place and must be put again.
+// Send makes sure that the remote store has everything that was put. held tells which objects the remote store
+// certainly has, because a protected root names them; these need no request. If a sample shows that the remote store
+// has most of the others, for example from other machines, Send asks for each object before it sends it.
+// objectstore.ErrUnsent means that an object is in neither store and must be put again.
 func (b *Batch) Send(ctx context.Context, held func(objectstore.Hash) bool) error {
 	b.sent.Store(true)
 	b.mu.Lock()
@@ -160,7 +160,7 @@ func (b *Batch) Send(ctx context.Context, held func(objectstore.Hash) bool) erro
 	return nil
 }
 
-// unknown relies on the objects of list, and returns those that the remote store may lack.
+// unknown relies on the objects of list, and returns the objects that the remote store may lack.
 func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 	err := b.inParallel(ctx, len(list), func(ctx context.Context, i int) error { return b.rely(ctx, list[i].Hash) })
 	if err != nil {

@@ -5,9 +5,9 @@
 //
 //   - The remote store alone says what exists. A copy here proves nothing: a collection on another
 //     machine may have removed the object. Stat, Missing, Refresh, Verify and the walks ask it.
-//   - Bytes are the same wherever they come from, as the name is their hash. Open, ReadAll and the
-//     like take the copy if there is one, and otherwise fetch the whole object and check it before
-//     it gets its name in the cache.
+//   - Bytes are the same wherever they come from, as the name is their hash. Open, ReadAll and
+//     other reads take the copy if there is one. Otherwise they fetch the whole object and check it
+//     before it gets its name in the cache.
 //   - A put returns when the remote store has the object, so that a reference may be written next.
 //
 // Writers and collectors agree on removals through a [Guard], because the remote store can neither refresh an object's
@@ -32,7 +32,8 @@ import (
 // A Remote holds the objects. An absent object is objectstore.ErrNotFound.
 type Remote interface {
 	// Put stores the size bytes of body under h, which the caller has checked, unless an object has that name. It may
-	// replace an object of another size. created tells whether it stored the bytes, but may be false although it did.
+	// replace an object of another size. created tells whether it stored the bytes, but may be false although Put
+	// stored them.
 	Put(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) (created bool, err error)
 
 	// Replace is Put that overwrites an existing object.
@@ -44,16 +45,16 @@ type Remote interface {
 	// Fetch writes the bytes of h to w, in any order, unchecked, and returns their number.
 	Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error)
 
-	// Stat returns the size of h and when it was put, by the remote store's clock. Entry.Hash differs from h if the
-	// remote store reports another hash for its bytes.
+	// Stat returns the size of h and the time at which it was put, by the remote store's clock. Entry.Hash differs from
+	// h if the remote store reports another hash for its bytes.
 	Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error)
 
 	// List yields the objects whose names begin with a byte, in order.
 	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
 
-	// Delete removes objects. An absent object counts as removed. objectstore.ErrUnanswered: they were removed, but an
-	// earlier try may still take effect. objectstore.ErrRefused: some were not removed, and no try can take effect any
-	// more.
+	// Delete removes objects. An absent object counts as removed. objectstore.ErrUnanswered: all were removed, but an
+	// earlier try may still take effect. objectstore.ErrRefused: some were not removed, and no try can still take
+	// effect.
 	Delete(ctx context.Context, hs []objectstore.Hash) error
 }
 
@@ -63,13 +64,13 @@ type Guard interface {
 	// until the session ends. It is cheap for a name that the session already relies on.
 	Rely(ctx context.Context, h objectstore.Hash) error
 
-	// Condemn announces the removal of the objects hs of a shard, and returns those that no session relies on. No
-	// session begins to rely on them before done is called, or, without done, before no request of this process can
-	// still arrive. A shard has one such list at a time.
+	// Condemn announces the removal of the objects hs of a shard, and returns the objects on which no session
+	// relies. No session begins to rely on the returned objects before done is called. Without a call of done,
+	// none does as long as a request of this process can still arrive. A shard has one such list at a time.
 	Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (free []objectstore.Hash, done func(context.Context) error, err error)
 
-	// Held returns an error once other processes may no longer respect what this process has condemned, because it was
-	// stopped for too long or cut off. It sends no request.
+	// Held returns an error once other processes may ignore the condemned lists of this process, because this process
+	// was stopped or disconnected for too long. It sends no request.
 	Held() error
 }
 
@@ -80,15 +81,15 @@ type Options struct {
 	Guard  Guard
 
 	MaxBytes int64         // bound of the cache's size; 0: 20 GiB
-	Grace    time.Duration // how much older than a sweep's cut-off an object must be to be removed; 0: 5 minutes
+	Grace    time.Duration // an object that a sweep removes is older than the cut-off by at least this; 0: 5 minutes
 	Parallel int           // uploads, and fetches, at a time; 0: 16. Small requests, and uploads up to 64 KiB: four times as many
 
 	// Warn, if not nil, is called once if the cache cannot be used and reads continue without it, and once if a
-	// deletion may still take effect, for which other processes wait.
+	// deletion may still take effect, so that other processes wait.
 	Warn func(error)
 
 	Now    func() time.Time // by the clock that dates the cache's files; nil: time.Now
-	Booted time.Time        // when this machine started; zero: as the system reports it
+	Booted time.Time        // the time at which this machine started; zero: as the system reports it
 }
 
 // The defaults of Options.
@@ -115,7 +116,7 @@ type Store struct {
 
 	// condemning has a slot for the one list of each shard.
 	condemning [objectstore.Shards]slots
-	// sweeping is the object for which the sweep of a shard is calling keep.
+	// sweeping holds, for the sweep of a shard, the object for which it is calling keep.
 	sweeping [objectstore.Shards]atomic.Pointer[objectstore.Entry]
 
 	warned   sync.Once
@@ -162,14 +163,14 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Presumes reports that an object named by a record counts as present without a check: only collections remove
-// objects, and never named ones.
+// Presumes reports that an object named by a record counts as present without a check: only collections remove objects,
+// and never objects that a record names.
 func (s *Store) Presumes() bool { return true }
 
-// Parallel returns how many concurrent calls are useful.
+// Parallel returns the useful number of concurrent calls.
 func (s *Store) Parallel() int { return s.o.Parallel }
 
-// Grace is how much older than the cut-off of a sweep an object must be.
+// Grace is the time by which an object must be older than the cut-off of a sweep.
 func (s *Store) Grace() time.Duration { return s.o.Grace }
 
 // ShardTimes returns zeros, because no file times show changes of this store.
@@ -197,7 +198,7 @@ func (s *Store) warn(err error) {
 	s.warned.Do(func() { s.o.Warn(fmt.Errorf("the object cache in %s: %w", s.local.Path(), err)) })
 }
 
-// slots limit how many calls run at a time.
+// slots limits the number of calls that run at a time.
 type slots chan struct{}
 
 // with calls f when a slot is free.

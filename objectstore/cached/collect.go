@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// condemnAtOnce is how many objects are condemned at a time. It bounds how long writers wait.
+	// condemnAtOnce is the number of objects that are condemned at a time. It bounds the time for which writers wait.
 	condemnAtOnce = 5000
-	// deletePerRequest is how many objects a request deletes.
+	// deletePerRequest is the number of objects that a request deletes.
 	deletePerRequest = 1000
 	// settleTime bounds the wait for a store after the caller's context is done.
 	settleTime = 10 * time.Second
 )
 
-// Walk yields every object of the remote store, shard by shard. Entry.Time is when it was put, by the remote store's
-// clock. After an error the walk continues with the next shard, if the caller continues.
+// Walk yields every object of the remote store, shard by shard. Entry.Time is the time at which an object was put, by
+// the remote store's clock. After an error the walk continues with the next shard, if the caller continues.
 func (s *Store) Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error] {
 	return func(yield func(objectstore.Entry, error) bool) {
 		for shard := range objectstore.Shards {
@@ -46,10 +46,11 @@ func (s *Store) WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore
 	return s.remote.List(ctx, first)
 }
 
-// SweepShard removes the objects of a shard that were put before cutoff, less a grace, unless keep wants them or a
-// session relies on them, and calls removed for each. It can be interrupted at any point and repeated. While keep is
-// called for an object, Stat of it costs no request. Several shards may be swept at the same time, each once. If a
-// deletion may still take effect, the rest of the shard is spared, and its condemned list stays in place.
+// SweepShard removes the objects of a shard that were put before cutoff less a grace, and calls removed for each.
+// Objects that keep wants, or on which a session relies, stay. It can be interrupted at any point and repeated.
+// While keep is called for an object, Stat of it costs no request. Several shards may be swept at the same time,
+// each once. If a deletion may still take effect, the rest of the shard is spared, and its condemned list stays in
+// place.
 func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
 	cutoff = cutoff.Add(-s.o.Grace)
 	var old []objectstore.Entry
@@ -84,8 +85,8 @@ func (s *Store) keeps(e objectstore.Entry, keep func(objectstore.Hash) bool) boo
 	return keep(e.Hash)
 }
 
-// sweepSome removes those of old, all of one shard, that no session relies on. late: a deletion may still take effect,
-// so the condemned list stays in place.
+// sweepSome removes the objects of old on which no session relies. All of them are of one shard. late says that a
+// deletion may still take effect, so that the condemned list stays in place.
 func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) (late bool, err error) {
 	shard := old[0].Hash[0]
 	err = s.condemning[shard].with(ctx, func() (err error) {
@@ -114,7 +115,7 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 			return late, errors.Join(err, settle(ctx, late, done))
 		}
 		again, err := s.deleteRemote(ctx, some)
-		if errors.Is(err, objectstore.ErrRefused) { // some may be deleted
+		if errors.Is(err, objectstore.ErrRefused) { // some objects may be deleted
 			for _, h := range some {
 				s.dropCopy(ctx, h)
 			}
@@ -135,7 +136,7 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 // deleteRemote deletes condemned objects, while this process holds its lease. When ctx ends, a request under way gets
 // some more time, because an unknown outcome makes other processes wait for long. If late, or after an error other than
 // objectstore.ErrRefused, a request may still delete an object that a writer has put again. Then the caller must not
-// call done, so that no session relies on these names until that is impossible.
+// call done, so that no session relies on these names as long as that is possible.
 func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late bool, err error) {
 	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
 		return false, err
@@ -176,14 +177,14 @@ func (s *Store) dropCopy(ctx context.Context, h objectstore.Hash) {
 	}
 }
 
-// Delete removes h, whatever its age and whether sessions rely on it. Removing an absent object succeeds.
+// Delete removes h, whatever its age, and even if sessions rely on it. Removing an absent object succeeds.
 func (s *Store) Delete(ctx context.Context, h objectstore.Hash) error {
 	_, err := s.delete(ctx, h, func(context.Context, bool) (bool, error) { return true, nil })
 	return err
 }
 
-// DeleteBefore removes h if it was put before cutoff, by the remote store's clock, and no session relies on it, and
-// reports whether it did.
+// DeleteBefore removes h if it was put before cutoff, by the remote store's clock, and no session relies on it. It
+// reports whether it has removed h.
 func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error) {
 	return s.delete(ctx, h, func(ctx context.Context, free bool) (bool, error) {
 		if !free {
@@ -197,8 +198,8 @@ func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff tim
 	})
 }
 
-// delete removes h if want returns true. want is called once h is condemned, with whether h is free. No put of this
-// process runs meanwhile.
+// delete removes h if want returns true. want is called after h was condemned; its argument tells whether no session
+// relies on h. No put of h runs in this process meanwhile.
 func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (removed bool, err error) {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -39,7 +39,7 @@ func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err
 	return s.sendAgain(ctx, h)
 }
 
-// sendAgain uploads the copy of an object; none: there is no whole copy.
+// sendAgain uploads the copy of an object. With none there is no whole copy.
 func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, err error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -62,7 +62,7 @@ func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, e
 }
 
 // Distrust makes the store ask the remote store again for every object that this process has seen there, since some may
-// be lost. Until end is called, a put reads the object that it finds there, whatever its size.
+// be lost. Until end is called, a put reads an existing object, whatever its size.
 func (s *Store) Distrust() (end func()) {
 	s.distrusts.Add(1)
 	s.known.clear()

@@ -11,7 +11,7 @@ import (
 	"e3/objectstore"
 )
 
-// statsPerList is how many requests for one object cost as much as one that lists a thousand.
+// statsPerList is the number of requests for one object that cost as much as a request that lists a thousand.
 const statsPerList = 12
 
 // ask asks the remote store for h.
@@ -130,7 +130,7 @@ func (s *Store) each(ctx context.Context, start func(*errgroup.Group, context.Co
 	return nil
 }
 
-// list lists a shard as long as that is cheaper than a request for each of asked. It returns those that it found, and
+// list lists a shard as long as that is cheaper than a request for each of asked. It returns the objects found, and
 // whether it has listed the whole shard.
 func (s *Store) list(ctx context.Context, shard byte, asked []objectstore.Hash) (found []objectstore.Hash, whole bool, err error) {
 	wanted := make(map[objectstore.Hash]bool, len(asked))

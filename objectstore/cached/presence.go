@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// presence tells what the remote store has under the name of an object to put.
+// presence tells what is in the remote store under the name of an object to put.
 type presence int
 
 const (
@@ -18,8 +18,8 @@ const (
 )
 
 // stored finds out what the remote store has under the name of an object. With read, or while the store is distrusted,
-// the bytes are read. Otherwise the remote store is asked for their size, and their hash if it keeps one. A different
-// hash alone is no proof, so the bytes are read then.
+// the bytes are read. Otherwise the remote store is asked for their size, and for their hash if it keeps one. If only
+// the hash differs, the bytes are read, since the hash is no proof.
 func (s *Store) stored(ctx context.Context, o objectstore.Info, read bool) (presence, error) {
 	var there objectstore.Info
 	var err error

@@ -11,11 +11,11 @@ import (
 	"e3/objectstore"
 )
 
-// small is the size up to which an object is sent from memory without first asking whether it exists, because asking
-// would take as long.
+// small is the size up to which an object is sent from memory without a request for its existence, which would take as
+// long.
 const small = 512 << 10
 
-// compared is the size up to which an object that probably exists is read, not only asked for; both are one request.
+// compared is the size up to which an object that probably exists is read instead of looked up; both take one request.
 const compared = 64 << 10
 
 // Put stores what r yields.
@@ -28,8 +28,8 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) 
 	return k.Info, s.send(ctx, k, nil)
 }
 
-// PutBytes stores b. If the cache has a copy already, as of the tasks of an edited package file, it first asks the
-// remote store, at a tenth of the cost of sending.
+// PutBytes stores b. If the cache has a copy already, as for most tasks of an edited package file, PutBytes first asks
+// the remote store, at a tenth of the cost of sending.
 func (s *Store) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
 	_, err := s.local.Stat(ctx, objectstore.Sum(b))
 	likely := err == nil
@@ -67,7 +67,7 @@ func (s *Store) AdoptFile(ctx context.Context, f *os.File, remove func() error) 
 	return k.Info, s.send(ctx, k, f)
 }
 
-// send uploads an object that was put into the cache, from f if that is not nil.
+// send uploads an object that was put into the cache. If f is not nil, it reads from f.
 func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error {
 	return s.upload(ctx, k.Info, false, func() (io.ReaderAt, func(), error) {
 		if body := k.ReaderAt(); body != nil {
@@ -77,8 +77,8 @@ func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error 
 	})
 }
 
-// reopen opens and checks the cache's copy of an object for its upload. If the copy is gone or damaged, it is made
-// again from f.
+// reopen opens and checks the cache's copy of an object for its upload. It makes a missing or damaged copy again from
+// f.
 func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.ReaderAt, func(), error) {
 	var corrupt *objectstore.CorruptError
 	for {
@@ -122,8 +122,8 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 	}
 }
 
-// upload makes sure that the remote store has an object. open returns its bytes; likely means that it probably exists
-// there. Concurrent puts of one object wait for one upload.
+// upload makes sure that the remote store has an object. open returns the object's bytes; likely means that the remote
+// store probably has it. Concurrent puts of one object wait for one upload.
 func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, open func() (io.ReaderAt, func(), error)) error {
 	s.trimIfGrown()
 	if err := s.rely(ctx, o.Hash); err != nil {
@@ -139,7 +139,7 @@ func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, ope
 		led, err := s.uploads.do(ctx, o.Hash, func() error {
 			limit := s.sending
 			if o.Size <= compared {
-				limit = s.asking // little memory and time, like a small request
+				limit = s.asking // as little memory and time as a small request
 			}
 			return limit.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
 		})

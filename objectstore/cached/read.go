@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// touchAfter is how far the time of a copy may lag behind its last use, so that it is set rarely.
+	// touchAfter is the greatest lag of a copy's time behind its last use, so that the time is set rarely.
 	touchAfter = time.Hour
 
 	noLimit = 1<<63 - 1
@@ -23,8 +23,8 @@ const (
 // errNoCopy says that the cache cannot hold a copy, so that reads continue without it.
 var errNoCopy = errors.New("the cache cannot be written")
 
-// Open returns the bytes of h from the cache's copy, which is fetched if there is none. The copy is checked before its
-// first byte is returned, while a damaged one can still be fetched again. If no copy can be made, the remote bytes are
+// Open returns the bytes of h from the cache's copy. It fetches a missing copy. The copy is checked before its first
+// byte is returned: until then a damaged copy can be fetched again. If no copy can be made, the remote bytes are
 // streamed.
 func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	var r io.ReadCloser
@@ -49,7 +49,8 @@ func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, er
 	return r, nil
 }
 
-// read calls use with the copy of h, which use must close, and with a second one if use reports the first as damaged.
+// read calls use with the copy of h. If use reports damage, read calls it once more with another copy. use must close
+// the copies.
 func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use func(*os.File) error) error {
 	for attempt := 1; ; attempt++ {
 		f, err := s.file(ctx, h, limit)
@@ -65,7 +66,7 @@ func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use f
 	}
 }
 
-// Cached opens the copy of h, which is fetched if there is none, and returns its Dir. The file is nil if no copy can be
+// Cached opens the copy of h, and returns the copy's Dir. It fetches a missing copy. The file is nil if no copy can be
 // made.
 func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Dir, *os.File, error) {
 	f, err := s.file(ctx, h, noLimit)
@@ -112,7 +113,7 @@ func (s *Store) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([
 	return b, err
 }
 
-// isDamage reports whether err says that bytes are damaged, rather than that they cannot be read.
+// isDamage reports whether err tells of damaged bytes. Bytes that cannot be read are no damage.
 func isDamage(err error) bool {
 	var corrupt *objectstore.CorruptError
 	return errors.As(err, &corrupt)
@@ -139,7 +140,7 @@ func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.
 		if led {
 			return f, err
 		}
-		var large *objectstore.TooLargeError // for the other call's limit
+		var large *objectstore.TooLargeError // under the limit of the other call
 		if err != nil && !errors.As(err, &large) {
 			return nil, err
 		}
@@ -147,7 +148,7 @@ func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.
 }
 
 // openCopy opens the copy of h and marks it as used. A copy from before this machine's start is hashed first, because a
-// loss of power may have cut it off. A damaged one is removed and counts as absent.
+// loss of power may have cut it off. A damaged copy is removed and counts as absent.
 func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -228,7 +229,8 @@ func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os
 	return nil, errNoCopy
 }
 
-// limitedFile accepts no byte beyond limit. It remembers its first fault, to distinguish it from a fault of the source.
+// limitedFile accepts no byte beyond limit. It remembers its first fault, so that a fault of the file can be told from
+// a fault of the source.
 type limitedFile struct {
 	f     *os.File
 	h     objectstore.Hash
@@ -254,7 +256,8 @@ func (w *limitedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Verify reads and checks the remote object; other bytes are a *CorruptError. A damaged copy in the cache is removed.
+// Verify reads and checks the remote object; other bytes are a *CorruptError. It also removes a damaged copy from the
+// cache.
 func (s *Store) Verify(ctx context.Context, h objectstore.Hash) error {
 	if err := s.local.Verify(ctx, h); isDamage(err) {
 		if err := s.local.Delete(ctx, h); err != nil {

@@ -17,11 +17,12 @@ type singleFlight struct {
 type call struct {
 	done      chan struct{}
 	err       error
-	cancelled bool // its context ended, so its error does not concern others
+	cancelled bool // the context of the call ended, so its error does not concern other callers
 }
 
 // do calls f unless a call for the same name is running. Then it waits for that call, and led is false: the caller
-// checks the result, and repeats do if necessary. The other call's error is returned unless its context has ended.
+// checks the result, and repeats do if necessary. The error of the other call is returned, unless that call's context
+// has ended.
 func (s *singleFlight) do(ctx context.Context, h objectstore.Hash, f func() error) (led bool, err error) {
 	s.mu.Lock()
 	if other, ok := s.calls[h]; ok {

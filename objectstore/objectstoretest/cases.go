@@ -1,5 +1,5 @@
-// Package objectstoretest holds the promises of every objectstore.Store, as cases that any program can run (it does
-// not import testing), a store in memory, and one that fails on demand.
+// Package objectstoretest holds the promises of every objectstore.Store, as cases that any program can run (it does not
+// import testing). It also has a store in memory, and a store that fails on demand.
 package objectstoretest
 
 import (

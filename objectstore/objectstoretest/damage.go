@@ -23,7 +23,7 @@ type Damage struct {
 	Set func(h objectstore.Hash, b []byte) error
 	// Heals means that the store can restore damaged objects, so every reader must return the right bytes.
 	Heals bool
-	// Get returns the bytes stored under a name, right or wrong; nil if the result of readers is sufficient.
+	// Get returns the bytes stored under a name, right or wrong. With a nil Get, only the readers' results are checked.
 	Get func(h objectstore.Hash) ([]byte, error)
 	// Scratch is an empty folder for files that readers write.
 	Scratch string
@@ -43,7 +43,7 @@ func (d Damage) Run(ctx context.Context, s objectstore.Store) error {
 	return nil
 }
 
-// one damages one object, a file or a directory.
+// one damages a single object, a file or a directory.
 func (d Damage) one(ctx context.Context, s objectstore.Store, r *rand.Rand) error {
 	b := random(r.Uint64(), sizes[r.IntN(len(sizes))])
 	file, err := objectstore.PutBytes(ctx, s, b)

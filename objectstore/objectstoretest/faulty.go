@@ -43,7 +43,7 @@ func (f *Faulty) fault() error {
 	return ErrInjected
 }
 
-// Put is the store's Put, or the fault. A fault that is not late has read part of r.
+// Put is the store's Put, or the fault. Before a fault that is not late, part of r is read.
 func (f *Faulty) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) {
 	fault := f.fault()
 	if fault != nil && !f.Late {

@@ -48,7 +48,7 @@ func (m *Mem) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, erro
 	return objectstore.Checking(h, io.NopCloser(bytes.NewReader(b)), int64(len(b))), nil
 }
 
-// Missing returns those of hs that are absent.
+// Missing returns the absent hashes of hs.
 func (m *Mem) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectstore.Hash, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package overlay is an object store over another one that is only read: objects that are put stay in a folder of this
-// machine, and what is not there is read from the base.
+// Package overlay is an object store over a base store, which is only read. New objects stay in a folder of this
+// machine; objects that are not in the folder are read from the base.
 //
 // A put never asks the base, so an object may be in both. Removals, walks and collections concern the folder alone.
 package overlay
@@ -23,7 +23,8 @@ type Base interface {
 	Verify(ctx context.Context, h objectstore.Hash) error
 }
 
-// Store is an overlay. What it does not say is the folder's: puts, removals, walks. It is safe for concurrent use.
+// Store is an overlay. Methods that are not here are the folder's: puts, removals, walks. It is safe for concurrent
+// use.
 type Store struct {
 	*objectstore.Dir
 	base Base
@@ -35,7 +36,7 @@ type Far struct {
 	parallel int
 }
 
-// Parallel is how many requests of the base there may be at a time.
+// Parallel is the number of requests to the base at a time.
 func (f *Far) Parallel() int { return f.parallel }
 
 var (
@@ -46,7 +47,7 @@ var (
 // New returns an overlay of a folder over base.
 func New(base Base, local *objectstore.Dir) *Store { return &Store{Dir: local, base: base} }
 
-// NewFar is New over a remote base that takes so many requests at a time.
+// NewFar is New over a remote base, which takes up to parallel requests at a time.
 func NewFar(base Base, local *objectstore.Dir, parallel int) *Far {
 	return &Far{New(base, local), parallel}
 }
@@ -60,7 +61,8 @@ func either[T any](here, there func() (T, error)) (T, error) {
 	return v, err
 }
 
-// Presumes reports whether what a record names is presumed to be there, as in the base: no collection removes what is here.
+// Presumes reports whether objects that a record names count as present. The base decides: no collection removes
+// objects here.
 func (s *Store) Presumes() bool {
 	p, ok := s.base.(interface{ Presumes() bool })
 	return ok && p.Presumes()
@@ -145,7 +147,7 @@ func (s *Store) Lacks(ctx context.Context, h objectstore.Hash) (bool, error) {
 	return objectstore.Lost(ctx, s.base, h)
 }
 
-// ShardTimes says of every shard that it has just changed, since an object may go in the base unnoticed here.
+// ShardTimes reports every shard as just changed, since an object may vanish from the base unnoticed.
 func (s *Store) ShardTimes() (times [objectstore.Shards]int64, err error) {
 	now := time.Now().UnixNano()
 	for i := range times {

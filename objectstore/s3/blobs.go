@@ -22,7 +22,7 @@ const maxBlobName = 512
 type Blob struct {
 	Name string
 	Size int64
-	Time time.Time // when it was put, by the server's clock
+	Time time.Time // the time at which it was put, by the server's clock
 }
 
 // PutBlob stores data under a name, in place of an existing blob. The server checks the data by its SHA-256. A name
@@ -38,8 +38,8 @@ func (b *Bucket) PutBlob(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// CreateBlob is PutBlob unless the name is taken, and reports whether it did. (It says false too if it did and the
-// first answer was lost.)
+// CreateBlob is PutBlob unless the name is taken, and reports whether it has put the blob. (If the first answer was
+// lost, it reports false although it has.)
 func (b *Bucket) CreateBlob(ctx context.Context, name string, data []byte) (created bool, err error) {
 	key, err := b.blobKey(name)
 	if err != nil {
@@ -55,8 +55,8 @@ func (b *Bucket) CreateBlob(ctx context.Context, name string, data []byte) (crea
 	return false, b.failed("put", key, err)
 }
 
-// OpenBlob returns the bytes of a blob from an offset on: none, if the blob is not longer. The caller closes them. A
-// broken connection is resumed where it broke. An absent blob is objectstore.ErrNotFound.
+// OpenBlob returns the bytes of a blob from an offset on. Behind the end there are none, which is no error. The caller
+// closes them. A broken connection is resumed where it broke. An absent blob is objectstore.ErrNotFound.
 func (b *Bucket) OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
 	key, err := b.blobKey(name)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package s3 keeps objects, and blobs of other kinds, in a bucket of S3 or of a server with its API.
 //
 // An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that the key is free, so it appears
-// completely or not at all. Only Replace overwrites an object, with right bytes. Bytes read are not checked against the
-// name: the caller does that while it stores them, see objectstore/cached. Blobs lie at <prefix>/<name>, under names
-// that the caller gives.
+// completely or not at all. Only Replace overwrites an object, with right bytes. This package does not check the bytes
+// it reads against the name: the caller does so while it stores them, see objectstore/cached. Blobs lie at
+// <prefix>/<name>, under names that the caller gives.
 //
 // Every request is bound to its context and retried, with exponential backoff and full jitter, after throttling,
 // server faults and broken connections. A request that makes no progress for a while counts as broken, so nothing
@@ -38,9 +38,9 @@ import (
 // Options say where a Bucket is and how to reach it. Zero values have defaults.
 type Options struct {
 	Config    aws.Config // credentials, region, HTTP client
-	Endpoint  string     // URL of another server than that of AWS
+	Endpoint  string     // URL of a server other than AWS
 	Bucket    string
-	Prefix    string // of all keys, without slashes around it; may be empty
+	Prefix    string // beginning of all keys, without slashes at its ends; may be empty
 	PathStyle bool   // the bucket is in the path of URLs, not in the host
 
 	// PartSize is the number of bytes in one request; larger objects are put and fetched in parts. Most servers require
@@ -63,19 +63,22 @@ type Options struct {
 
 	// Permit, if it is not nil, decides whether a signed attempt to delete may be sent, given the date of its
 	// signature. A refused attempt fails with Permit's error. A process may be suspended at any point between
-	// permission and sending. The server refuses such a late request, because its signature is too old.
+	// permission and sending. If a request is sent late for this reason, the server refuses it, because its
+	// signature is too old.
 	Permit func(ctx context.Context, signed time.Time) error
 
-	// Trying, if it is not nil, is called after an attempt without an answer, or one with a fault of the server, once all
-	// attempts of the last 2 s were such. Several goroutines may call it at once. It must not block.
+	// Trying, if it is not nil, is called after an attempt without an answer, or after a fault of the server, once all
+	// attempts of the last 2 s have ended in one of these ways. Several goroutines may call it at once. It must not
+	// block.
 	Trying func(error)
 
-	// Expired, if it is not nil, reports whether a request failed because its credentials have expired. Such a request is
-	// repeated once others have succeeded, as often as one without an answer: by then Expired may have found new credentials.
+	// Expired, if it is not nil, reports whether a request failed because its credentials have expired. Once other
+	// requests have succeeded, such a request is repeated, as often as one without an answer: Expired may have found
+	// new credentials meanwhile.
 	Expired func(error) bool
 
-	// Dated is the name of a blob whose answers tell the time, for credentials that may use the prefix and not ask for
-	// the bucket. It need not exist. Default: the bucket is asked for.
+	// Dated is the name of a blob whose answers tell the time, for credentials that allow requests under the prefix but
+	// none for the bucket itself. The blob need not exist. By default a request for the bucket tells the time.
 	Dated string
 
 	// PageSize is the number of keys that are listed, or deleted, in one request. Default and maximum 1000.
@@ -89,21 +92,21 @@ const (
 	defaultBackoff     = 100 * time.Millisecond
 	defaultPatience    = time.Minute
 	maxPageSize        = 1000
-	maxKey             = 1024 // bytes, S3's
+	maxKey             = 1024 // bytes; a limit of S3
 )
 
 // A Bucket is the objects and blobs under one prefix of a bucket. All methods may be called concurrently.
 type Bucket struct {
 	client *s3.Client
 	// deletes is the client for deletions and requests for the time. A client dates its signatures by the server's
-	// clock, which it estimates from answers. The error is up to half the duration of the request, and that may be
-	// minutes for an upload.
+	// clock, which it estimates from answers. The error of the estimate is up to half the duration of a request,
+	// which may be minutes for an upload.
 	deletes *s3.Client
 	o       Options
-	prefix  string        // of all keys: empty, or with a slash at its end
+	prefix  string        // beginning of all keys: empty, or with a slash at its end
 	served  *atomic.Bool  // a request has succeeded
-	parts   chan struct{} // holds a token for each part under way
-	bufs    sync.Pool     // of *[]byte, copyBuffer long
+	parts   chan struct{} // holds a token for each part that is being transferred
+	bufs    sync.Pool     // holds *[]byte of copyBuffer bytes
 }
 
 // copyBuffer is the number of bytes that are copied or hashed at a time.
@@ -173,15 +176,15 @@ func (o Options) Check() error {
 	if err := checkPath(prefix); err != nil {
 		return fmt.Errorf("prefix %.200q: %w", prefix, err)
 	}
-	// The longest keys are those of blobs.
+	// Blobs have the longest keys.
 	if len(prefix)+1+maxBlobName > maxKey {
 		return fmt.Errorf("prefix %.80q… has %d bytes; at most %d are possible", prefix, len(prefix), maxKey-1-maxBlobName)
 	}
 	return nil
 }
 
-// checkPath refuses paths that are not plain. Servers that keep objects in files would normalize them, so that their
-// keys in lists would differ.
+// checkPath refuses paths that are not plain. Servers that keep objects in files would normalize such a path, and then
+// list a different key.
 func checkPath(path string) error {
 	switch {
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
@@ -205,7 +208,7 @@ func (b *Bucket) shardPrefix(shard byte) string {
 	return b.prefix + objectsFolder + hex.EncodeToString([]byte{shard}) + "/"
 }
 
-// parseKey is the reverse of key, for the rest after the shard's prefix.
+// parseKey is the inverse of key, for the rest after the shard's prefix.
 func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 	if len(rest) != 2*(sha256.Size-1) {
 		return h, false
@@ -214,7 +217,7 @@ func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 	return h, err == nil
 }
 
-// Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
+// Now returns the time, in whole seconds, by the server's clock, which also sets Entry.Time.
 func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
 	key := ""
 	meta, err := head(ctx, b, func() (middleware.Metadata, error) {
@@ -245,7 +248,7 @@ func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// dateOf is the server's time in the answer of a failed request; zero if it has none.
+// dateOf returns the server's time from the answer to a failed request; zero if the answer has none.
 func dateOf(err error) (date time.Time) {
 	if resp := (*smithyhttp.ResponseError)(nil); errors.As(err, &resp) && resp.Response != nil {
 		date, _ = http.ParseTime(resp.Response.Header.Get("Date"))

@@ -46,7 +46,7 @@ func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 // credentials proves that requests can be signed.
 func (b *Bucket) credentials(ctx context.Context) error {
 	if b.o.Config.Region == "" {
-		return fmt.Errorf("s3://%s: no region; set AWS_REGION, for other servers than that of AWS for example to us-east-1", b.o.Bucket)
+		return fmt.Errorf("s3://%s: no region; set AWS_REGION, for example to us-east-1 if the server is not AWS", b.o.Bucket)
 	}
 	if b.o.Config.Credentials == nil {
 		return fmt.Errorf("s3://%s: no credentials; %s", b.o.Bucket, credentialsAdvice)

@@ -22,11 +22,11 @@ import (
 type Error struct {
 	Op      string // the operation, as in "put"
 	Bucket  string
-	Key     string // empty for the whole bucket
-	Code    string // the server's, as in "AccessDenied"; empty when it gave none
-	Status  int    // of HTTP; 0 when there was no answer
+	Key     string // the key; empty for the whole bucket
+	Code    string // the server's code, as in "AccessDenied"; empty if it gave none
+	Status  int    // status of HTTP; 0 without an answer
 	Request string // the server's id of the request, for its operators
-	Advice  string // what to do; may be empty
+	Advice  string // advice to the user; may be empty
 	Right   string // the action that the credentials do not allow, as in "s3:PutObject"; empty for other failures
 	Err     error
 }
@@ -117,7 +117,7 @@ func (b *Bucket) failed(op, key string, err error) error {
 		return fmt.Errorf("s3://%s/%s: %w", b.o.Bucket, key, objectstore.ErrNotFound)
 	}
 	if e.Code == codeNotFound && key == "" {
-		e.Code = codeNoSuchBucket // a HEAD has no body that could say it
+		e.Code = codeNoSuchBucket // the answer to a HEAD has no body with a code
 	}
 	if e.Status == http.StatusForbidden && (e.Code == "AccessDenied" || e.Code == "Forbidden") {
 		e.Right = right(op, key)
@@ -128,8 +128,9 @@ func (b *Bucket) failed(op, key string, err error) error {
 	return e
 }
 
-// unread is failed for a read of a key. For an absent key S3 answers that access is denied unless the credentials may
-// list the whole bucket. Credentials for one prefix may list what is there, and that tells the two apart.
+// unread is failed for a read of a key. Unless the credentials may list the whole bucket, S3 answers "access denied"
+// for an absent key, too. Credentials for one prefix may list the keys there, and the list tells whether the key is
+// absent.
 func (b *Bucket) unread(ctx context.Context, op, key string, err error) error {
 	failed := b.failed(op, key, err)
 	if key == "" || !errors.Is(failed, fs.ErrPermission) {
@@ -139,12 +140,12 @@ func (b *Bucket) unread(ctx context.Context, op, key string, err error) error {
 		if err != nil || k.key == key {
 			return failed
 		}
-		break // names are in order, so the key itself would be the first
+		break // lists are in order, so the key itself would be the first
 	}
 	return fmt.Errorf("s3://%s/%s: %w", b.o.Bucket, key, objectstore.ErrNotFound)
 }
 
-// right is the action that an operation on a key, or "" for the bucket, needs.
+// right returns the action that an operation needs, on a key or, with "", on the bucket.
 func right(op, key string) string {
 	switch {
 	case op == "create":
@@ -226,7 +227,7 @@ func advice(e *Error, region string) string {
 		if region != "" || e.Status == http.StatusMovedPermanently {
 			return regionAdvice(region)
 		}
-		if e.Code == "BadRequest" { // to a HEAD, too
+		if e.Code == "BadRequest" { // the answer to a HEAD has this code, too
 			return "the server may be of another region (AWS_REGION), or the credentials may have expired"
 		}
 	case http.StatusForbidden, http.StatusUnauthorized:
@@ -240,7 +241,7 @@ func advice(e *Error, region string) string {
 		if e.Op == "create" {
 			need = "the credentials need s3:CreateBucket, unless the bucket exists, and " + permissions
 		}
-		if e.Code == "Forbidden" { // a HEAD has no body that could say more
+		if e.Code == "Forbidden" { // the answer to a HEAD has no body with more
 			need = "if they are the right ones, " + need
 		}
 		return need
@@ -252,7 +253,7 @@ func advice(e *Error, region string) string {
 	return ""
 }
 
-// permissions are the ones needed for all requests to an existing bucket; doc/dynamodb.yaml lists the same.
+// permissions are the actions that all requests to an existing bucket need; doc/dynamodb.yaml lists the same actions.
 const permissions = "s3:ListBucket and s3:ListBucketMultipartUploads on the bucket, " +
 	"and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
 

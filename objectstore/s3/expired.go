@@ -8,8 +8,8 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// outlastExpiry has requests repeated whose credentials have expired (Options.Expired). It surrounds the SDK's choice of
-// credentials, which is made once for all of the SDK's own attempts.
+// outlastExpiry repeats requests whose credentials have expired (Options.Expired). It surrounds the SDK's retries,
+// since the SDK chooses the credentials once for all of its own attempts.
 func (b *Bucket) outlastExpiry(stack *middleware.Stack) error {
 	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("OutlastExpiry", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (out middleware.FinalizeOutput, meta middleware.Metadata, err error) {
 		whole, ok := in.Request.(*smithyhttp.Request)
@@ -35,8 +35,8 @@ func (b *Bucket) outlastExpiry(stack *middleware.Stack) error {
 	}), middleware.Before)
 }
 
-// renewed is for a request that was refused without a reason: it returns once a list that would be refused for expired
-// credentials is answered, and reports whether it is.
+// renewed is called when a request was refused without a reason. It asks for a list, which would be refused if the
+// credentials had expired, and reports whether the list is answered.
 func (b *Bucket) renewed(ctx context.Context) bool {
 	if b.o.Expired == nil || !b.served.Load() {
 		return false

@@ -15,8 +15,8 @@ import (
 	"e3/objectstore"
 )
 
-// Open returns the bytes of h; the caller closes them. They are not checked against the name. A broken connection is
-// resumed where it broke. An absent object is objectstore.ErrNotFound.
+// Open returns the bytes of h; the caller closes them. The bytes are not checked against the name. A broken connection
+// is resumed where it broke. An absent object is objectstore.ErrNotFound.
 func (b *Bucket) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	return b.open(ctx, b.key(h), 0, toEnd)
 }
@@ -88,13 +88,13 @@ type reader struct {
 	ctx  context.Context
 	b    *Bucket
 	key  string
-	etag string // of the first answer: all answers must be of the same bytes
-	off  int64  // of the next byte
-	end  int64  // of the part; toEnd before the first answer
-	size int64  // of the object; toEnd before the first answer
+	etag string // tag of the first answer: all answers must have the same bytes
+	off  int64  // offset of the next byte
+	end  int64  // end of the part; toEnd before the first answer
+	size int64  // size of the object; toEnd before the first answer
 	body io.ReadCloser
 
-	breaks int   // of the connection since off was at mark
+	breaks int   // breaks of the connection since off was at mark
 	mark   int64 // see progress
 }
 
@@ -212,7 +212,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// broke prepares for another connection, or returns err after too many breaks without progress.
+// broke prepares for another connection. After too many breaks without progress it returns err.
 func (r *reader) broke(err error) error {
 	r.Close()
 	r.body = nil

@@ -20,7 +20,7 @@ import (
 )
 
 // Stat looks h up. An absent object is objectstore.ErrNotFound. Entry.Hash is the server's own hash of the bytes, if it
-// has one, and else h. There is none for objects that were put in parts, nor on some servers other than AWS.
+// has one, and else h. Objects that were put in parts have no such hash, and some servers other than AWS keep none.
 func (b *Bucket) Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error) {
 	s, err := b.stat(ctx, b.key(h))
 	if err != nil {
@@ -36,7 +36,7 @@ type keyInfo struct {
 	key  string
 	size int64
 	time time.Time
-	sum  *objectstore.Hash // of the bytes, if the server says so; lists do not
+	sum  *objectstore.Hash // hash of the bytes, if the answer has it; lists have none
 }
 
 func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
@@ -52,8 +52,8 @@ func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
 	return keyInfo{key, *out.ContentLength, aws.ToTime(out.LastModified), wholeSum(out)}, nil
 }
 
-// wholeSum is the SHA-256 of the whole object, if an answer has it. For an object put in parts, the server's sum is
-// one of the parts' sums, with their number.
+// wholeSum is the SHA-256 of the whole object, if an answer has it. For an object put in parts, the server's sum is a
+// sum over the parts' sums, with their number.
 func wholeSum(out *s3.HeadObjectOutput) *objectstore.Hash {
 	b, err := base64.StdEncoding.DecodeString(aws.ToString(out.ChecksumSHA256))
 	if err != nil || len(b) != len(objectstore.Hash{}) || out.ChecksumType == types.ChecksumTypeComposite {
@@ -63,11 +63,12 @@ func wholeSum(out *s3.HeadObjectOutput) *objectstore.Hash {
 	return &sum
 }
 
-// List yields the objects whose names begin with a byte, in the server's order, which is that of the names except in
-// directory buckets. It skips keys that are no objects. It ends at the first error. Several shards may be listed at
-// the same time.
+// List yields the objects whose names begin with a byte, in the server's order: by name, except in directory
+// buckets. It skips keys that are no objects. It ends at the first error. Several shards may be listed at the same
+// time.
 //
-// Entry.Time is when an object was put, by the server's clock; for a large one it may be when the put began.
+// Entry.Time is the time at which an object was put, by the server's clock; for a large object it may be the time at
+// which the put began.
 func (b *Bucket) List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error] {
 	return func(yield func(objectstore.Entry, error) bool) {
 		prefix := b.shardPrefix(shard)
@@ -94,7 +95,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[keyInfo, err
 			Bucket:  &b.o.Bucket,
 			Prefix:  &prefix,
 			MaxKeys: aws.Int32(int32(b.o.PageSize)),
-			// The bucket may have keys that XML has no characters for.
+			// A key may have characters that XML has not.
 			EncodingType: types.EncodingTypeUrl,
 		}
 		for {

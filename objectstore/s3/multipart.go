@@ -19,7 +19,7 @@ import (
 const (
 	// maxParts is S3's limit of parts.
 	maxParts = 10_000
-	// uploads bounds the number of times that an upload is begun after conflicts.
+	// uploads bounds the number of times that an upload begins again after conflicts.
 	uploads = 3
 	// joining is the longest time without an answer while the server joins parts.
 	joining = 15 * time.Minute
@@ -181,7 +181,7 @@ func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, erro
 		if err != nil {
 			return removed, err
 		}
-		// Only now, as some servers find the next page by the last upload of the one before.
+		// Remove them only now, as some servers find the next page by the last upload of this one.
 		n, err := b.removeUploads(ctx, page, before)
 		removed += n
 		if err != nil {

@@ -33,5 +33,5 @@ func signed(request any) time.Time {
 			return date
 		}
 	}
-	return time.Now() // without credentials there is none
+	return time.Now() // without credentials there is no signature
 }

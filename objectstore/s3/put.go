@@ -19,12 +19,12 @@ import (
 	"e3/objectstore"
 )
 
-// Put stores the size bytes of r under h, unless they exist already, and reports whether it did. (It says false too
-// if it did and the first answer was lost.)
+// Put stores the size bytes of r under h, unless the object exists already, and reports whether it has stored them. (If
+// the first answer was lost, it reports false although it has.)
 //
 // The bytes must match h. The server checks an object of one part: other bytes are a *objectstore.CorruptError. Of a
-// larger object it can only check each part, so the caller must have checked the whole, and nothing may write to r
-// meanwhile.
+// larger object the server can check only each part, so the caller must have checked the whole, and nothing may
+// write to r meanwhile.
 func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) (created bool, err error) {
 	if size < 0 {
 		return false, fmt.Errorf("put object %s: its size cannot be %d", h, size)
@@ -66,7 +66,7 @@ func (b *Bucket) Replace(ctx context.Context, h objectstore.Hash, r io.ReaderAt,
 	})
 }
 
-// reading calls f with a source, and ends f's context if the source cannot be read: the SDK would retry.
+// reading calls f with a source, and ends f's context if the source cannot be read: otherwise the SDK would retry.
 func reading(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64, f func(context.Context, *source) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -87,9 +87,9 @@ func (b *Bucket) PutBytes(ctx context.Context, data []byte) (objectstore.Hash, e
 // mismatches bounds the repeated sending of an object that arrived with other bytes.
 const mismatches = 3
 
-// putWhole puts an object with one request. After a broken connection it looks for the object before it sends it again:
-// the request may have taken effect. Or the server refused it early and closed the connection during the upload, so
-// that the answer was lost.
+// putWhole puts an object with one request. After a broken connection it looks for the object before it sends the
+// object again. The request may have taken effect; or the server refused the request early and closed the connection
+// during the upload, so that the answer was lost.
 func (b *Bucket) putWhole(ctx context.Context, h objectstore.Hash, src *source) (bool, error) {
 	key := b.key(h)
 	for attempt := 1; ; attempt++ {
@@ -173,7 +173,7 @@ func (b *Bucket) sum(r io.Reader) (sum objectstore.Hash, err error) {
 	return sum, nil
 }
 
-// A source is the bytes to put. A failure to read them is passed to fail.
+// A source holds the bytes to put. A failure to read them is passed to fail.
 type source struct {
 	r    io.ReaderAt
 	size int64

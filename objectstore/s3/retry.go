@@ -37,8 +37,8 @@ const (
 )
 
 // newRetryer returns the SDK's standard retryer with this package's pauses. It has no token bucket, which would fail a
-// call because of failures of other calls; backoff is sufficient. heard reports that the server has answered before: an
-// unknown host name then is a temporary failure, not a wrong address.
+// call because of failures of other calls; backoff is sufficient. heard says that the server has answered before: then
+// an unknown host name is a temporary failure, not a wrong address.
 func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 	throttles := retry.IsErrorThrottles(retry.DefaultThrottles)
 	return retry.NewStandard(func(s *retry.StandardOptions) {
@@ -76,7 +76,7 @@ func broken(err error) bool {
 }
 
 // unanswered reports whether a request was sent and got no answer, so that it may still take effect. A failure or
-// throttling is an answer, unless it comes from a gateway that got none itself.
+// throttling is an answer, unless it comes from a gateway that itself got no answer.
 func unanswered(err error) bool {
 	send, op := (*smithyhttp.RequestSendError)(nil), (*net.OpError)(nil)
 	if errors.As(err, &send) {
@@ -91,7 +91,7 @@ func unanswered(err error) bool {
 	return broken(err)
 }
 
-// answered repeats a request until it gets an answer. late reports that an earlier attempt got none.
+// answered repeats a request until it gets an answer. late says that an earlier attempt got no answer.
 func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)) error) (late bool, err error) {
 	for attempt := 1; ; attempt++ {
 		err = request(sendOnce)
@@ -105,9 +105,9 @@ func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)
 	}
 }
 
-// head makes a HEAD request, and once more if it is refused. The answer has no body, so the SDK cannot see that the
-// server refused the date. But it has adopted the server's date for the next request. Nor does it say that credentials
-// have expired.
+// head makes a HEAD request, and repeats a refused one once. The answer has no body, so the SDK cannot see that the
+// server refused the date, or that the credentials have expired. But the SDK has adopted the server's date for the
+// next request.
 func head[T any](ctx context.Context, b *Bucket, request func() (T, error)) (T, error) {
 	out, err := request()
 	switch s := status(err); {
@@ -117,7 +117,7 @@ func head[T any](ctx context.Context, b *Bucket, request func() (T, error)) (T, 
 	return out, err
 }
 
-// sendOnce is for a request that must not be repeated without a check if no answer came.
+// sendOnce makes a request that, without an answer, must not be repeated before a check.
 func sendOnce(o *s3.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {
 		o.Retryer = once{r}

@@ -46,13 +46,13 @@ func newHTTPClient(o Options, heard *atomic.Bool) aws.HTTPClient {
 	return &watchedClient{client: client, patience: o.Patience, heard: heard, trying: o.Trying}
 }
 
-// onlyHTTP1 keeps parts from sharing a connection, and with it a flow-control window and failures.
+// onlyHTTP1 keeps parts from sharing a connection, its flow-control window and its failures.
 func onlyHTTP1(t *http.Transport) {
 	t.ForceAttemptHTTP2 = false
 	t.TLSNextProto = nil
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
-	if t.TLSClientConfig != nil { // it may allow HTTP/2 from an earlier use
+	if t.TLSClientConfig != nil { // an earlier use may have allowed HTTP/2
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
 		t.TLSClientConfig.NextProtos = nil
 	}
@@ -73,13 +73,13 @@ type watchedClient struct {
 	patience time.Duration
 	heard    *atomic.Bool // an answer has come
 	trying   func(error)  // Options.Trying
-	silent   atomic.Int64 // begin of the first attempt since the last answer, ns since 1970; 0: none
+	silent   atomic.Int64 // beginning of the first attempt since the last answer, ns since 1970; 0: none
 }
 
 // quiet is the time without an answer after which Options.Trying is called.
 const quiet = 2 * time.Second
 
-// unheard records an attempt that got no answer, or that the server could not serve.
+// unheard notes an attempt that got no answer, or that the server could not serve.
 func (c *watchedClient) unheard(began time.Time, err error) {
 	c.silent.CompareAndSwap(0, began.UnixNano())
 	if since := c.silent.Load(); c.trying != nil && since != 0 && time.Since(time.Unix(0, since)) >= quiet {
@@ -139,7 +139,7 @@ type watchdog struct {
 	head  bool // the answer has begun: data still sent does not count
 }
 
-// sent says that a part of the request went out.
+// sent says that a part of the request was sent.
 func (w *watchdog) sent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

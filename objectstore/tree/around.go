@@ -6,15 +6,15 @@ import (
 	"e3/objectstore"
 )
 
-// Around describes a tree that has nothing but one entry, some folders down. The folders are stored nowhere: Renew and Checkout
-// make them if CheckoutOptions.Around says so.
+// Around describes a tree that has nothing but one entry, inside one or more folders. The folders are stored nowhere:
+// Renew and Checkout make them if CheckoutOptions.Around says so.
 type Around struct {
 	Root   objectstore.Hash // the tree
 	path   string
 	levels map[objectstore.Hash]Entries
 }
 
-// At returns the tree that has e alone, at a path with slashes. The name of e does not count.
+// At returns the tree whose only entry is e, at a path with slashes. It ignores the name of e.
 func At(rel string, e Entry) (*Around, error) {
 	a := &Around{path: rel, levels: map[objectstore.Hash]Entries{}}
 	for {

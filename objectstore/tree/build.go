@@ -18,8 +18,8 @@ type Placed struct {
 	Executable bool
 }
 
-// Build stores the directory that has these files and no others, and returns its name. No path may be another one, or a
-// folder on the way to another one. A name that cannot be kept is an *Error.
+// Build stores the directory that has these files and no others, and returns its name. No path may occur twice, or be a
+// folder on the way to another path. An invalid name is an *Error.
 func Build(ctx context.Context, s objectstore.Store, files []Placed) (objectstore.Hash, error) {
 	folders := map[string]Entries{".": nil} // by path, without the folders in them
 	depths := [][]string{{"."}}             // the paths of the folders, by depth

@@ -27,14 +27,14 @@ type CheckoutOptions struct {
 	Merge bool
 
 	// Fixed gives directories and executables the mode 0755 and other files 0644, whatever the umask is. If the umask
-	// clears bits of these, Strips must be true; the modes are then set explicitly.
+	// clears bits of these modes, Strips must be true; the modes are then set explicitly.
 	Fixed, Strips bool
 
 	// Workers is the number of files that are written at a time; 0 means two for each core, or the number that a remote
 	// store asks for.
 	Workers int
 
-	// Around has the folders around the tree that the store has. nil: the store has all.
+	// Around describes the folders around the tree that are not in the store. nil: all folders are in the store.
 	Around *Around
 }
 
@@ -48,7 +48,7 @@ func (o *CheckoutOptions) read(ctx context.Context, s objectstore.Store, h objec
 	return Read(ctx, s, h)
 }
 
-// checkLinks is links.check for what the store has.
+// checkLinks is links.check for the tree that is in the store.
 func (o *CheckoutOptions) checkLinks(l links) error {
 	if o.Around != nil {
 		return l.check(o.Around.path)
@@ -56,7 +56,7 @@ func (o *CheckoutOptions) checkLinks(l links) error {
 	return l.check(".")
 }
 
-// perm is the mode with which a directory or an executable, or any other file, is made.
+// perm is the mode of a new directory or executable, or else of another file.
 func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 	perm := fs.FileMode(0o666)
 	if executable {
@@ -120,7 +120,7 @@ func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, in *
 	walkErr := c.walk(top, h)
 	err = g.Wait()
 	if err == nil || !errors.Is(walkErr, context.Canceled) {
-		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
+		err = errors.Join(walkErr, err) // else the walk stopped because of a worker's error
 	}
 	if err != nil {
 		return Stats{}, err
@@ -159,7 +159,7 @@ type outDir struct {
 	rel   string
 	depth int
 	o     *CheckoutOptions
-	users atomic.Int64 // files to come, and one while the walk is in it
+	users atomic.Int64 // the number of unfinished files, plus one while the walk is in the directory
 }
 
 func (d *outDir) release() {

@@ -10,15 +10,15 @@ import (
 	"e3/objectstore"
 )
 
-// A Change is an entry that differs between two directories: Was is nil for an added one, Is for a removed one. A
-// directory on one side only is one change, whatever its content.
+// A Change is an entry that differs between two directories. Was is nil for an added entry, Is is nil for a removed
+// one. A directory on one side only is one change, whatever its content.
 type Change struct {
 	Path    string // slash-separated, relative to the compared directories
 	Was, Is *Entry
 }
 
-// Diff yields the changes between two directory objects, level by level, in the order of the names. Equal parts
-// are not read. An unreadable level ends the iteration with its error, which wraps ErrNotFound for an absent one.
+// Diff yields the changes between two directory objects, level by level, in the order of the names. Equal parts are not
+// read. An unreadable level ends the iteration with its error, which wraps ErrNotFound if the level is absent.
 func Diff(ctx context.Context, s objectstore.Store, was, is objectstore.Hash) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		d := differ{ctx: ctx, store: s, yield: yield}
@@ -66,7 +66,7 @@ func (d *differ) trees(rel string, was, is objectstore.Hash) error {
 	return nil
 }
 
-// entry compares an entry, of which one side may be missing.
+// entry compares the two sides of an entry; one side may be missing.
 func (d *differ) entry(rel string, a, b *Entry) error {
 	c := Change{Was: a, Is: b}
 	switch {

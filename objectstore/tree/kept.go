@@ -20,8 +20,8 @@ import (
 	"e3/objectstore"
 )
 
-// A Kept is a checkout that commands use one after another, as it was before the latest one began. Renew compares it
-// with the directory, so that only what differs is written again.
+// A Kept is a checkout that commands use one after another: its state before the latest command began. Renew compares
+// this state with the directory, so that it writes only what differs.
 type Kept struct {
 	folder keptFolder
 	files  int
@@ -47,8 +47,8 @@ func (f *keptFolder) list(path string, all []string) []string {
 // stayed, because the machine has been restarted.
 func (k *Kept) Doubt() { k.folder.doubt(true) }
 
-// Trust makes the next Renew take the files that the latest one has written for what was written, without another look, if their
-// times have not changed since. It is for a folder that no other process can have had open meanwhile.
+// Trust makes the next Renew rely on the files that the latest Renew wrote, if their times have not changed, without
+// another read. It is for a folder that no other process can have had open meanwhile.
 func (k *Kept) Trust() { k.folder.doubt(false) }
 
 type keptFolder struct {
@@ -66,7 +66,7 @@ type keptFile struct {
 	doubtful   bool // the stamp is too young to show every later change
 }
 
-// keptStamp is the state of a file that changes with its content. The zero value is no state.
+// keptStamp holds attributes of a file that change when its content changes. The zero value is no state.
 type keptStamp struct {
 	inode        uint64
 	mtime, ctime int64 // nanoseconds since 1970
@@ -91,7 +91,7 @@ func (f *keptFolder) doubt(doubtful bool) {
 // it open.
 //
 // A file that the command has not touched, as its times prove, stays, or its inode takes the next content. Everything
-// else that differs is removed and made anew, so that nothing of the command remains. A file beside dir, named
+// else that differs is removed and made anew, so that the command leaves nothing. A file beside dir, named
 // dir+".clock", shows the time of the file system. After an error dir is of no use.
 func Renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string, h objectstore.Hash, old *Kept, o CheckoutOptions) (*Kept, error) {
 	k, err := renew(ctx, s, in, dir, h, old, o)
@@ -116,7 +116,7 @@ func renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string
 	root, err := r.enter(in, dir)
 	if err == nil {
 		defer root.release()
-		root.users.Add(1) // the making of links
+		root.users.Add(1) // for the making of links
 		err = r.walk(root, "", 0, h, &old.folder, top)
 	}
 	if waitErr := g.Wait(); waitErr != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -175,15 +175,15 @@ type renewer struct {
 	o       CheckoutOptions
 	group   *errgroup.Group
 	mu      sync.Mutex // guards the files of all folders
-	links   links      // of the whole tree
-	missing []string   // those that are still to be made
+	links   links      // links of the whole tree
+	missing []string   // links that are still to be made
 	entries int64
 }
 
 // A renewedDir is an open folder of the checkout.
 type renewedDir struct {
 	*beneath.Dir
-	users atomic.Int64 // files to come, and one while the walk is in it
+	users atomic.Int64 // the number of unfinished files, plus one while the walk is in the folder
 }
 
 func (d *renewedDir) release() {
@@ -192,7 +192,7 @@ func (d *renewedDir) release() {
 	}
 }
 
-// enter makes a folder with the right mode and without attributes of a command, unless it is there, and opens it.
+// enter opens a folder, and makes it if need be. The folder has the right mode and no attributes set by a command.
 func (r *renewer) enter(in *beneath.Dir, name string) (*renewedDir, error) {
 	mode := r.o.perm(true)
 	if info, err := in.Lstat(name); err != nil || !info.IsDir() || info.Mode().Perm() != mode || attributed(in, name) {
@@ -216,8 +216,8 @@ func (r *renewer) enter(in *beneath.Dir, name string) (*renewedDir, error) {
 	return d, nil
 }
 
-// walk makes a folder a checkout of the tree h, and counts as a user of it. old is what was there, and now becomes what is
-// there.
+// walk makes a folder a checkout of the tree h, and counts as a user of the folder. old describes its former content;
+// now gets its new content.
 func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash, old, now *keptFolder) error {
 	defer d.release()
 	if depth > MaxDepth {
@@ -276,7 +276,7 @@ func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash,
 	return nil
 }
 
-// prune removes what the tree does not have in a folder, and returns the other names that are there.
+// prune removes the entries of a folder that the tree does not have, and returns the names of the others.
 func prune(d *renewedDir, t Entries) (map[string]bool, error) {
 	list, err := d.ReadDir()
 	if err != nil || len(list) == 0 {
@@ -297,8 +297,8 @@ func prune(d *renewedDir, t Entries) (map[string]bool, error) {
 	return there, nil
 }
 
-// file makes the file at rel, in d, that e describes. there tells whether the name is taken, by what was made as old if the
-// command has not touched it.
+// file makes the file at rel, in d, that e describes. there tells whether the name is taken: by the file that old
+// describes, if the command has not touched it.
 func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptFile, now *keptFolder) {
 	untouched := false
 	if there {
@@ -325,14 +325,14 @@ func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptF
 	})
 }
 
-// is tells whether the file is as it was.
+// is tells whether the file has not changed.
 func (f *keptFile) is(in *beneath.Dir, name string, perm fs.FileMode) bool {
 	info, err := in.Lstat(name)
 	return err == nil && info.Mode() == perm && info.Size() == f.size && single(info) && stampOf(info) == f.stamp
 }
 
-// write writes a file. there tells whether there is one; it may have the same content after all, or else its inode can
-// take the new content if it is untouched.
+// write writes a file. there tells whether the file exists: it may have the same content after all; otherwise its
+// inode, if untouched, can take the new content.
 func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (keptFile, error) {
 	perm := r.o.perm(e.Executable)
 	if same && !attributed(d, e.Name) && objectstore.Holds(r.ctx, d, e.Name, e.Hash) {
@@ -377,7 +377,7 @@ func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
 	return keptFile{hash: e.Hash, size: e.Size, executable: e.Executable, stamp: stampOf(info)}, nil
 }
 
-// link checks all links of the tree and makes those that are missing.
+// link checks all links of the tree and makes the missing ones.
 func (r *renewer) link(root *beneath.Dir) error {
 	if err := r.o.checkLinks(r.links); err != nil {
 		return err

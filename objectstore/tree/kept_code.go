@@ -13,10 +13,10 @@ const keptMagic = "e3kept\x00\x01"
 
 var keptSums = crc32.MakeTable(crc32.Castagnoli)
 
-// errKept says that bytes are no Kept of this version.
+// errKept says that bytes are not a Kept of this version.
 var errKept = errors.New("not a description of a checkout")
 
-// Encode returns what DecodeKept reads. The bytes mean something only beside the checkout itself.
+// Encode returns what DecodeKept reads. The bytes are useful only together with the checkout itself.
 func (k *Kept) Encode() []byte {
 	b := append(make([]byte, 0, 64+96*k.files), keptMagic...)
 	b = binary.AppendUvarint(b, uint64(k.files))

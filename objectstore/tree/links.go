@@ -13,8 +13,9 @@ type links map[string]string
 // maxHops is the number of links that Linux follows for one path; other systems follow fewer.
 const maxHops = 40
 
-// check returns an *Error for a link that leads in circles, or out of base, the folder of the tree that has all of them. A link
-// may lead through others, and ".." is relative to their destinations. The final target need not exist.
+// check returns an *Error for a link that leads in circles, or out of base, the folder of the tree that has all the
+// links. A link may lead through other links, and ".." is relative to their destinations. The final target need not
+// exist.
 func (l links) check(base string) error {
 	var errs []error
 	for from, target := range l {
@@ -22,7 +23,7 @@ func (l links) check(base string) error {
 			errs = append(errs, err)
 		}
 	}
-	// Report one of them, and the same one each time.
+	// Report one of several faults, and the same one each time.
 	if len(errs) == 0 {
 		return nil
 	}

@@ -28,11 +28,11 @@ type PutOptions struct {
 	// must not need the directory any more. See Dir.Adopt.
 	Adopt bool
 
-	// Known returns the known content of a file, by its size and times, so that it need not be read. It vouches that
-	// the object is in the store.
+	// Known returns the content of a file if the file's size and times are known, so that it need not be read. It
+	// vouches that the object is in the store.
 	Known func(rel string, fi fs.FileInfo) (objectstore.Info, bool)
 
-	// Record is called with the content of a file that was read. fi is from before it was read.
+	// Record is called with the content of a file that was read. fi dates from before the read.
 	Record func(rel string, fi fs.FileInfo, info objectstore.Info)
 
 	// Workers is the number of files that are read at a time; 0 means two for each core, or the number that a remote
@@ -43,7 +43,7 @@ type PutOptions struct {
 // Stats counts what a tree holds.
 type Stats struct {
 	Files, Dirs, Links int64 // Dirs without the root
-	Bytes              int64 // of the files
+	Bytes              int64 // total size of the files
 	Read               int64 // files that were read because Known did not have them
 }
 
@@ -58,7 +58,7 @@ func Put(ctx context.Context, s objectstore.Store, dir string, o PutOptions) (ob
 	return PutDir(ctx, s, root, o)
 }
 
-// PutDir is Put for an open directory, which it closes. A mount in a confined one is an error.
+// PutDir is Put for an open directory, which it closes. In a confined directory, a mount is an error.
 func PutDir(ctx context.Context, s objectstore.Store, root *beneath.Dir, o PutOptions) (objectstore.Hash, Stats, error) {
 	dir := root.Name()
 	g, ctx := errgroup.WithContext(ctx)
@@ -105,7 +105,7 @@ type putter struct {
 	o     PutOptions
 	group *errgroup.Group
 
-	adopter objectstore.Adopter // the store, if it is one
+	adopter objectstore.Adopter // the store, if it is a *Dir
 
 	links links
 
@@ -120,13 +120,13 @@ type putDir struct {
 	parent  *putDir
 	index   int // in the parent's entries
 	entries Entries
-	pending atomic.Int64 // entries to come, and one while the walk is in it
+	pending atomic.Int64 // the number of unfinished entries, plus one while the walk is in the directory
 	failed  atomic.Bool
 	hash    objectstore.Hash
 }
 
-// knownBatch is the number of files of a directory that one worker looks up at a time where most are known: a look-up costs
-// less than a hand-over.
+// knownBatch is the number of files of a directory that one worker looks up at a time if most are known: a look-up
+// costs less than the hand-over of a file.
 const knownBatch = 64
 
 // walk handles everything below d. It returns once work on d's own entries has begun.
@@ -150,7 +150,7 @@ func (p *putter) walk(d *putDir) (err error) {
 	if p.o.Known != nil {
 		batch = knownBatch
 	}
-	var files []*Entry // that no worker has yet
+	var files []*Entry // files that no worker has yet
 	for i, e := range list {
 		if err := p.ctx.Err(); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (p *putter) walk(d *putDir) (err error) {
 	return nil
 }
 
-// some gives files of d to a worker. The worker completes those that are known, and leaves others to free workers.
+// some gives files of d to a worker. The worker completes the known files, and leaves the others to free workers.
 func (p *putter) some(d *putDir, files []*Entry) {
 	if len(files) == 0 {
 		return
@@ -200,7 +200,8 @@ func (p *putter) some(d *putDir, files []*Entry) {
 	})
 }
 
-// named puts the path of an entry of d into an error. A listed entry that is gone, or has become a link, is a change.
+// named puts the path of an entry of d into an error. If a listed entry is gone, or has become a link, the error is a
+// change.
 func (d *putDir) named(name string, err error) error {
 	if errors.Is(err, beneath.ErrMount) {
 		return &Error{Path: path.Join(d.rel, name), Msg: beneath.ErrMount.Error()}
@@ -259,7 +260,7 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	return &objectstore.SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
 }
 
-// look completes the entry of a file that is known. It returns the file's info if the options ask for it.
+// look completes the entry of a known file. It returns the file's info if the options ask for it.
 func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err error) {
 	if err := p.ctx.Err(); err != nil {
 		return nil, false, err
@@ -280,7 +281,7 @@ func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err erro
 	return fi, known, nil
 }
 
-// file stores one file and completes its entry. fi is what look has returned.
+// file stores one file and completes its entry. fi is the result of look.
 func (p *putter) file(d *putDir, e *Entry, fi fs.FileInfo) error {
 	f, perm, err := objectstore.OpenFileIn(d.root, e.Name)
 	if err != nil {

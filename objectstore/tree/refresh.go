@@ -11,11 +11,11 @@ import (
 	"e3/objectstore"
 )
 
-// Refresh refreshes the tree h with everything below it, each directory once. It reports whether all of it exists
-// and the directories are intact; if not, it may have stopped early.
+// Refresh refreshes the tree h with everything below it, each directory once. It reports whether everything exists and
+// the directories are intact; if not, it may have stopped early.
 //
-// What the tree kept has too, at the same place, is left out: the caller knows that a reference holds it until one to h is
-// written. Without such a tree kept is zero.
+// It leaves out what the tree kept also has, at the same place: the caller knows that a reference holds kept until a
+// reference to h is written. kept is zero if there is no such tree.
 func Refresh(ctx context.Context, s objectstore.Refresher, h, kept objectstore.Hash) (bool, error) {
 	return (&refresher{store: s, seen: new(objectstore.HashSet)}).dir(ctx, "", h, kept, 0)
 }
@@ -32,7 +32,7 @@ func (r *refresher) dir(ctx context.Context, rel string, h, kept objectstore.Has
 	if h == kept || !r.seen.Add(h) {
 		return true, nil
 	}
-	// The directory first, so that it cannot be removed while its entries are looked up.
+	// Refresh the directory first, so that it cannot be removed while its entries are looked up.
 	if ok, err := r.store.Refresh(ctx, h); err != nil || !ok {
 		return false, err
 	}
@@ -70,7 +70,7 @@ func (r *refresher) dir(ctx context.Context, rel string, h, kept objectstore.Has
 	return true, nil
 }
 
-// at returns the object that t has in the place of e, which is of the same kind. It is zero if there is none.
+// at returns the object of the entry of t that has the name and the kind of e; zero if there is none.
 func (t Entries) at(e *Entry) objectstore.Hash {
 	if found, ok := t.Find(e.Name); ok && found.Kind == e.Kind {
 		return found.Hash
@@ -80,7 +80,7 @@ func (t Entries) at(e *Entry) objectstore.Hash {
 
 // files refreshes files, on all cores if there are many.
 func (r *refresher) files(ctx context.Context, hs []objectstore.Hash) (bool, error) {
-	chunk, limit := 64, runtime.GOMAXPROCS(0) // large enough to make hand-over cheap
+	chunk, limit := 64, runtime.GOMAXPROCS(0) // many for each hand-over, which is then cheap
 	if s, ok := r.store.(distant); ok {
 		chunk, limit = 1, s.Parallel()
 	}

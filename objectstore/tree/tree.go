@@ -32,10 +32,10 @@ const (
 type Entry struct {
 	Name       string
 	Kind       Kind
-	Hash       objectstore.Hash // of a file's bytes or a directory object
+	Hash       objectstore.Hash // hash of a file's bytes or of a directory object
 	Size       int64            // of a file
 	Executable bool             // of a file
-	Target     string           // of a link: relative, with slashes
+	Target     string           // target of a link: relative, with slashes
 }
 
 // header opens every directory object: the magic and the schema of
@@ -66,7 +66,7 @@ const (
 type Error struct {
 	Path string // within the tree; "." is its root
 	Msg  string
-	Link bool // what is wrong is where the entry, a symbolic link, points to
+	Link bool // the fault is the target of the entry, a symbolic link
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("directory entry %q: %s", e.Path, e.Msg) }
@@ -119,8 +119,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// checkTarget returns what is wrong with a link's target, wherever the link is. Whether the target leaves the tree
-// depends on the link's place; links checks that.
+// checkTarget returns what is wrong with a link's target in any place. Whether the target leaves the tree depends on
+// the link's place; links checks that.
 func checkTarget(target string) string {
 	switch {
 	case target == "":
@@ -205,7 +205,7 @@ func EachEntry(data []byte, visit func(*Entry)) error {
 	return decode(data, func(int) {}, visit)
 }
 
-// decode calls begin with the number of entries and then visit for each one.
+// decode calls begin with the number of entries, and then visit for each entry.
 func decode(data []byte, begin func(n int), visit func(*Entry)) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("decode directory object: %d bytes are more than %d", len(data), MaxBytes)

@@ -11,7 +11,8 @@ import (
 )
 
 // WriteBatch puts and deletes records for a queue. It is one request, unless the server leaves items unwritten.
-// Deleting a record that has blobs would leave them behind, so only records that were small all their life may be given.
+// Deleting a record that has blobs would leave them behind, so a caller may give only records that have always been
+// small.
 func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	if n := len(puts) + len(gone); n == 0 || n > refstore.MaxBatch {
 		if n == 0 {
@@ -47,7 +48,7 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 	return s.table.writeItems(ctx, requests)
 }
 
-// batchable returns an error for a record that is more than its own item.
+// batchable returns an error for a record that needs more than its own item.
 func (s *Store) batchable(ctx context.Context, key refstore.Key, invalid error) error {
 	if err := check(ctx, invalid); err != nil {
 		return err

@@ -53,8 +53,7 @@ const blobMagic = "e3 blob 1\n"
 // maxBlobHeader bounds the header of a blob: twice the limits of keys, and their lengths.
 const maxBlobHeader = len(blobMagic) + 2*binary.MaxVarintLen64 + 2*(2048+1024)
 
-// blobHeader names the item that a blob belongs to, so that RemoveLeftovers can check whether the item still names the
-// blob.
+// blobHeader holds the key of the blob's item, so that RemoveLeftovers can check whether the item still names the blob.
 func blobHeader(k itemKey) []byte {
 	h := []byte(blobMagic)
 	for _, s := range []string{k.pk, k.sk} {
@@ -141,7 +140,7 @@ func (s *table) readInto(ctx context.Context, into []byte, name string, k itemKe
 // cleanupTime bounds the deletion of unnamed blobs.
 const cleanupTime = 10 * time.Second
 
-// deleteBlobs deletes blobs that no item names any more. RemoveLeftovers later deletes those that it cannot delete.
+// deleteBlobs deletes blobs that no item names any more. If it fails, RemoveLeftovers deletes them later.
 func (s *table) deleteBlobs(ctx context.Context, names []string) {
 	if len(names) == 0 {
 		return

@@ -30,18 +30,19 @@ func newVersion() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// fate is the meaning of a failed attempt of a request.
+// fate tells what a failed attempt of a request means.
 type fate int
 
 const (
 	final   fate = iota // another attempt would fail too
 	refused             // it had no effect; another attempt may succeed
 	unknown             // it may have taken effect
-	skewed              // refused for a wrong clock, which the SDK has corrected; a write calls Options.Permit again
+	// refused for a wrong clock; the SDK has corrected the clock, and a write calls Options.Permit again
+	skewed
 )
 
-// judge classifies the error of a request that this process did not cancel. heard reports that the server has answered
-// before: an unknown host name then is a temporary failure, not a wrong address.
+// judge classifies the error of a request that this process did not cancel. heard says that the server has answered
+// before: then an unknown host name is a temporary failure, not a wrong address.
 func judge(err error, heard bool) fate {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -79,10 +80,10 @@ func judge(err error, heard bool) fate {
 	return final
 }
 
-// quiet is the time for which a request is retried before Options.Trying is called.
+// quiet is the time for which a request is retried without a call of Options.Trying.
 const quiet = 2 * time.Second
 
-// unheard is the patience with a server that never answered, so that a wrong address is reported soon.
+// unheard is the patience with a server that has never answered. It is short, so that a wrong address is reported soon.
 const unheard = 10 * time.Second
 
 // do makes a request until it succeeds or fails for good. doubt reports that an attempt without an answer may have
@@ -123,7 +124,7 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 			why = unknown
 			err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)
 		}
-		if errors.Is(err, refstore.ErrSuspended) { // it was not sent
+		if errors.Is(err, refstore.ErrSuspended) { // the request was not sent
 			why = refused
 		}
 		if why == skewed && corrected {
@@ -168,7 +169,7 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 type DeniedError struct {
 	Right     string // the action, as in "dynamodb:PutItem"
 	Table     string
-	Partition string // that was to be written; "" for other requests
+	Partition string // the partition to be written; "" for other requests
 	Err       error
 }
 
@@ -211,7 +212,7 @@ func (e *requestError) Error() string {
 	}
 	var sent *url.Error
 	if errors.As(err, &sent) {
-		err = sent.Err // failed adds the table
+		err = sent.Err // the function failed adds the table
 	}
 	return err.Error()
 }
@@ -249,7 +250,7 @@ func units(c ...types.ConsumedCapacity) (sum float64) {
 	return sum
 }
 
-// one returns the capacity of an answer, which may be nil, as a list.
+// one returns the capacity of an answer as a list; the capacity may be nil.
 func one(c *types.ConsumedCapacity) []types.ConsumedCapacity {
 	if c == nil {
 		return nil

@@ -16,7 +16,7 @@ const sweepers = 8
 
 // sweep checks the enumeration items of a partition key. An item without anything to enumerate gets a date if it has
 // none. An item is removed if its date is minDying before the beginning of every live session. left is the number of
-// items that remain.
+// remaining items.
 func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing func(ctx context.Context, sk string) (bool, error), remove func(ctx context.Context, k itemKey, since int64) (bool, error)) (left int64, err error) {
 	var gone atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -67,7 +67,7 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 		}
 		return gone, err
 	}
-	// The session that sends the logs also writes the record, no later than at the end of the command.
+	// The session that sends the logs also writes the record, at the latest when the command ends.
 	unrecorded := func(ctx context.Context, partition string) (bool, error) {
 		execution, ok := loggedBy(partition)
 		if !ok {

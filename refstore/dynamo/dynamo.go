@@ -1,16 +1,16 @@
-// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It needs only features of every
-// server with that interface: conditional writes of single items, consistent reads, queries of a partition.
+// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It uses only what every server
+// with DynamoDB's interface has: conditional writes of single items, consistent reads, queries of a partition.
 // doc/format.md describes the items.
 //
 // # Writing
 //
-// A record is one item, and so is the head of a stream. Every write of either is one conditional write, with a version
+// A record is one item, and so is the head of a stream. Each write of an item is one conditional write, with a version
 // that the writer chooses at random, so no version recurs. An item also holds the version that it replaced. A write
 // whose answer was lost is retried. If the first attempt succeeded, the condition of the retry fails, and the item
-// shows the success: its version, or the one that it replaced, is the written one. After two more writes, the outcome
-// cannot be determined: the error says so, and is not ErrConflict. An attempt without an answer may also arrive late,
-// after the next one has taken effect. Then its condition fails, with one exception: a creation recreates the record if
-// it has been deleted. [Store.Create] reports if that can happen.
+// shows the success: the written version is the item's version, or the version that it replaced. After two more writes,
+// the outcome cannot be determined: the error says so, and is not ErrConflict. An attempt without an answer may also
+// arrive late, after the next attempt has taken effect. Then its condition fails, with one exception: a creation
+// recreates a record that has been deleted. [Store.Create] reports whether this can happen.
 //
 // Large data is kept in a [Blobs], under names that are never reused. It is put before an item names it, and deleted
 // once no item does. [Store.RemoveLeftovers] removes blobs that crashes leave.
@@ -44,22 +44,22 @@ import (
 // ErrNoTable reports that the table does not exist.
 var ErrNoTable = errors.New("the table does not exist")
 
-// Options are the location of a repository and the parameters of its use. A zero duration means the default, which is
-// given behind it.
+// Options are the location of a repository and the parameters of its use. A zero duration means the default, which
+// stands at the end of the field's comment.
 type Options struct {
 	Config     aws.Config // region, credentials, HTTP client
 	Endpoint   string     // the server's URL; "" is AWS in the region of Config
 	Table      string
 	Repository string // a segment of every partition key: 1 to 64 of [A-Za-z0-9_.-], the first none of ".-"
 	Blobs      Blobs  // for data too large for an item
-	// Spread has the enumeration of tasks in 16 partition keys, since one takes 1,000 writes a second. A repository is
-	// always opened with the same value.
+	// Spread spreads the enumeration of tasks over 16 partition keys, since one key takes 1,000 writes a second. A
+	// repository is always opened with the same value.
 	Spread bool
 
 	Attempt  time.Duration // timeout of one attempt; 10 s
 	Patience time.Duration // time for which a request is retried; 2 min
 	Backoff  time.Duration // longest pause before the second attempt, doubled before each further one; 50 ms
-	Poll     time.Duration // first interval at which a follower polls, an eighth of the longest one; 250 ms
+	Poll     time.Duration // first interval at which a follower polls, an eighth of the longest interval; 250 ms
 	Watch    time.Duration // interval at which a watch polls; 1 s
 	Pace     time.Duration // interval of appends to a stream that grows by lines, see StreamPace; 1 s
 
@@ -72,8 +72,8 @@ type Options struct {
 	// Trying, which may be nil, is called before a retry after a missing answer or a server fault, once the request has
 	// lasted 2 s. Several goroutines may call it at once. It must not block.
 	Trying func(error)
-	// Expired, which may be nil, reports whether a request failed because its credentials have expired, once others have
-	// succeeded. It was without effect then, and is retried: by that time Expired may have found new credentials.
+	// Expired, which may be nil, reports whether a request failed because its credentials have expired, once others
+	// have succeeded. Such a request had no effect, and is retried: Expired may have found new credentials meanwhile.
 	Expired func(error) bool
 	// Observe, which may be nil, is called after each request, even a failed one, with the capacity units that it took.
 	// Several goroutines may call it at once. Only with Observe do requests ask the server to report capacity.
@@ -90,7 +90,7 @@ type Store struct {
 	merging *semaphore.Weighted // mergeMemory, shared by merges of stream parts
 
 	mu      sync.Mutex
-	heads   map[refstore.Key]*head // of streams that this process appends to
+	heads   map[refstore.Key]*head // heads of streams to which this process appends
 	entered map[itemKey]struct{}   // enumeration items that this process has put
 }
 
@@ -108,12 +108,12 @@ var (
 	_ refstore.Watcher = (*Store)(nil)
 )
 
-// ValidRepository reports whether a repository can have a name.
+// ValidRepository reports whether name is valid as the name of a repository.
 func ValidRepository(name string) bool {
 	return len(name) >= 1 && len(name) <= 64 && name[0] != '.' && name[0] != '-' && plain(name)
 }
 
-// ValidTable reports whether a table can have a name, by the rules of AWS.
+// ValidTable reports whether name is valid as the name of a table, by the rules of AWS.
 func ValidTable(name string) bool { return len(name) >= 3 && len(name) <= 255 && plain(name) }
 
 // plain reports whether a name has letters, digits, '_', '.' and '-' only.
@@ -171,7 +171,7 @@ func newClient(config aws.Config, endpoint string, more ...func(*dynamodb.Option
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
-		// Keep as many connections open as callers make concurrent lookups.
+		// Keep a connection open for each of the concurrent lookups of callers.
 		switch c := config.HTTPClient.(type) {
 		case nil:
 			o.HTTPClient = manyConnections(awshttp.NewBuildableClient())

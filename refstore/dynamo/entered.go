@@ -17,19 +17,20 @@ import (
 
 // Enumeration items only show that other items exist: TASKS, INPUTS and RUNS show that a partition has records,
 // PARTITION that it has streams. An enumeration item is put unconditionally before the first of these. A process
-// remembers the ones that it has put.
+// remembers the enumeration items that it has put.
 //
 // After the deletion of its last record, an enumeration item is not deleted at once, because a process that has put it
 // may be about to write a record. It gets a date of dying; another put of the item removes the date. RemoveLeftovers
-// deletes it once all processes that lived at that date are gone, if it still has nothing to enumerate. RemoveLeftovers
-// also dates items without a date that have nothing to enumerate: a crash came before the date, or before the record.
+// deletes the item once all processes that lived at that date are gone, if it still has nothing to enumerate.
+// RemoveLeftovers also dates undated items that have nothing to enumerate: a crash came before the date, or before the
+// record.
 //
 // An item may be dated while a process that has put it is about to write the record. Then it keeps the date, which is
 // harmless: as long as that process lives, no item dated since its beginning is removed, and a process that begins
 // later puts the item again.
 
-// attrDying is the time at which an item was first found to have nothing to enumerate, N: Unix milliseconds by some
-// machine's clock.
+// attrDying is the time at which an item was first found to have nothing to enumerate. It is a number (N): Unix
+// milliseconds by some machine's clock.
 const attrDying = "y"
 
 // minDying is the shortest time for which a dying item is kept. It must exceed the differences between clocks.
@@ -59,7 +60,7 @@ func (s *table) partitionItem(partition string) itemKey {
 	return itemKey{s.pk(partitionPrefix, kind), partition}
 }
 
-// enter puts those of keys that this process has not put before, and together with them the items once.
+// enter puts the items of the keys that this process has not put before. In the same requests it puts the items once.
 func (s *Store) enter(ctx context.Context, keys []itemKey, once ...itemKey) error {
 	var missing []itemKey
 	s.mu.Lock()
@@ -106,7 +107,7 @@ func (s *Store) forget(k itemKey) {
 	delete(s.entered, k)
 }
 
-// dying gives an item a date, if it exists and has none.
+// dying gives an existing item a date, unless it has one.
 func (s *Store) dying(ctx context.Context, k itemKey) error {
 	s.forget(k)
 	_, _, err := s.table.updateItem(ctx, &dynamodb.UpdateItemInput{

@@ -25,7 +25,7 @@ const (
 	attrTail   = "t" // B: the bytes after the last part
 )
 
-// maxTail bounds the bytes in a head; more become a part.
+// maxTail bounds the bytes in a head; a longer tail becomes a part.
 const maxTail = 8 << 10
 
 // maxPart bounds a part: no append is longer, and no merge.
@@ -42,13 +42,13 @@ type head struct {
 	cutTo    int64
 	parts    []streamPart
 	tail     []byte
-	damage   error // the damage, if there is any; size is then that of its parts and its tail
+	damage   error // the damage, if there is any; size then counts the remaining parts and the tail
 }
 
 // streamPart is a run of a stream's bytes that lies in a blob.
 type streamPart struct {
 	id   [16]byte
-	size int64 // number of bytes of the blob that count; a cut reduces it
+	size int64 // number of valid bytes of the blob; a cut reduces it
 }
 
 // newPart chooses a random name for a part.
@@ -146,10 +146,10 @@ func (s *table) readHead(ctx context.Context, k itemKey) (*head, error) {
 	return s.decodeHead(k, item), nil
 }
 
-// shortLog reports whether a stream may be a field of an execution's record, which is the form of short logs.
+// shortLog reports whether a stream may be a field of an execution's record. Short logs have this form.
 func shortLog(sort string) bool { return sort == "stdout.txt" || sort == "stderr.txt" }
 
-// ShortLogs reports that a log in a field of its execution's record can be read as a stream.
+// ShortLogs returns true: a log in a field of its execution's record can be read as a stream.
 func (s *Store) ShortLogs() bool { return true }
 
 // lookAt is readHead, and also finds streams that are fields of a record: the short logs of an execution.

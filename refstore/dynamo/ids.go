@@ -19,7 +19,8 @@ const idPrefix = "ID."
 // idDigits are the possible last digits of ids.
 const idDigits = "0123456789abcdef"
 
-// idDigit returns the last digit of the id by which a record is found; ok is false for records that are not.
+// idDigit returns the last digit of the id by which a record is found; ok is false for records that are not found by an
+// id.
 func idDigit(key refstore.Key) (digit string, ok bool) {
 	if !strings.HasPrefix(key.Partition, "EXECUTION/") || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
 		return "", false // not an id
@@ -59,9 +60,9 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 const fewKeys = len(idDigits)
 
 // ExecutionsAfter yields the keys of a task's executions with ids greater than id, in no order. Some of the records may
-// be gone, or not exist yet. A task with few keys takes one request for each; for others, the id items of that time are
-// read, which takes one request for each possible last digit, and more if a great many executions of the repository
-// came after.
+// be gone, or not exist yet. A task with few keys takes one request for each; for others, the id items since that time
+// are read. This takes one request for each possible last digit, and more if the repository has a great many later
+// executions.
 func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[refstore.Key, error] {
 	return func(yield func(refstore.Key, error) bool) {
 		var partitions []string
@@ -90,7 +91,7 @@ func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[
 	}
 }
 
-// idsAfter yields the keys, of the partitions that begin with a prefix, with greater ids.
+// idsAfter yields the keys with greater ids, of the partitions that begin with a prefix.
 func (s *Store) idsAfter(ctx context.Context, partitions, id string, yield func(refstore.Key, error) bool) {
 	after := id
 	if after != "" {

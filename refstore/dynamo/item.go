@@ -11,10 +11,10 @@ import (
 	"e3/refstore"
 )
 
-// Attributes of an item. Their names are short because they count towards the size of the item.
+// Attributes of an item. Their names are short because names count towards the size of an item.
 const (
 	attrVersion  = "v"  // S: chosen by the writer
-	attrReplaced = "o"  // S: the version that this one replaced; absent in a new item
+	attrReplaced = "o"  // S: the replaced version; absent in a new item
 	attrValue    = "d"  // B: the value; NULL: an empty value (not every server accepts an empty B); M: its blob
 	fieldPrefix  = "f:" // likewise, and the name of the field behind it
 )
@@ -26,23 +26,23 @@ const (
 	blobSum  = "h" // B: SHA-256
 )
 
-// maxItem is the size above which parts of a record are moved to blobs, largest first, since a lookup reads the whole
-// item.
+// maxItem is the size of an item above which parts of a record move to blobs, the largest first. It is small, since a
+// lookup reads the whole item.
 const maxItem = 32 << 10
 
-// keptInline is the size up to which a part always stays in the item, because the name of a blob would be as long.
+// keptInline is the size up to which a part always stays in the item: the name of a blob would be as long.
 const keptInline = 128
 
 // part is the value or a field of a record: bytes, or the blob that holds them.
 type part struct {
-	name string // of the attribute
+	name string // name of the attribute
 	data []byte
 	blob *blobRef
 }
 
 // blobRef names a blob, and its size and sum.
 type blobRef struct {
-	name string // behind the item's folder
+	name string // relative to the item's folder
 	size int64
 	sum  [sha256.Size]byte
 }
@@ -164,7 +164,7 @@ func (d *decoder) bytes(name string) []byte {
 	return nil
 }
 
-// number reads a number that is not negative.
+// number reads a number; a negative one is an error.
 func (d *decoder) number(name string) int64 {
 	switch a := d.item[name].(type) {
 	case nil:

@@ -72,8 +72,7 @@ func (s *table) recordKey(key refstore.Key) itemKey {
 // their hashes.
 const taskShards = "0123456789abcdef"
 
-// taskShard returns the shard of a task. The shards of sort keys are in the order of the sort keys, also of those that
-// are no hashes.
+// taskShard returns the shard of a task. Shards have the order of the sort keys, even of sort keys that are no hashes.
 func taskShard(sort string) string {
 	n := 0
 	for n+1 < len(taskShards) && sort >= taskShards[n+1:n+2] {
@@ -114,7 +113,7 @@ func enumerates(partition string) bool {
 }
 
 // standFor returns the keys of the enumeration records for a partition. It returns ErrInvalid for a partition of
-// executions or runs that could not be found again.
+// executions or runs that no enumeration could find again.
 func standFor(partition string) ([]refstore.Key, error) {
 	kind, rest, _ := strings.Cut(partition, "/")
 	switch segments := strings.Split(rest, "/"); kind {

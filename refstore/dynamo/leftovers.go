@@ -88,7 +88,8 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 	return removed, nil
 }
 
-// owner reads the key of a folder's item from one of its blobs; ok is false if it is not an item of this repository.
+// owner reads the key of a folder's item from one of the folder's blobs; ok is false if the item is not of this
+// repository.
 func (s *table) owner(ctx context.Context, kind, folder, name string) (k itemKey, ok bool, err error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, 0)
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -18,7 +18,8 @@ import (
 )
 
 // pages are the numbers of items that a query without a limit asks for, page after page; 0 means as many as fit in a
-// page of 1 MB. Most readers stop after the newest record, and unread items would cost as much.
+// page of 1 MB. The first pages are small, since most readers stop after the newest record, and unread items cost as
+// much as read ones.
 var pages = [...]int{4, 64, 0}
 
 // maxSortKey is the server's limit of a sort key, in bytes.
@@ -36,7 +37,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			expression, names = "", nil
 		}
 		n := 0
-		// A listed record may be gone, so the limit counts the records that are found.
+		// A listed record may be gone, so the limit counts only the records that exist.
 		for item, err := range s.table.queryAll(ctx, q, expression, names) {
 			var r refstore.Record
 			if err == nil {
@@ -61,7 +62,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 	}
 }
 
-// queryAll is query of all partition keys that a partition has, in order.
+// queryAll queries all partition keys of a partition, in order.
 func (s *table) queryAll(ctx context.Context, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		pks := s.pks(q.Partition)
@@ -87,8 +88,8 @@ type found struct {
 // query yields the items of a partition as q asks, with the attributes of the projection and the sort key. The limit
 // is only a hint. An error ends the iteration.
 //
-// Each page begins after the last sort key seen. A start key would have the same effect, but servers differ in their
-// treatment of a start key whose item is gone.
+// Each page begins after the last sort key seen. A start key would have the same effect, but servers differ when the
+// item of a start key is gone.
 func (s *table) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
 	if projection != "" {
 		projection = ", " + projection
@@ -161,7 +162,7 @@ func (s *table) query(ctx context.Context, pk string, q refstore.Query, projecti
 	}
 }
 
-// beyondPrefix reports whether a sort key without the prefix lies behind all that have it, in the direction of
+// beyondPrefix reports whether a sort key without the prefix lies behind all sort keys with it, in the direction of
 // travel.
 func beyondPrefix(sk string, q refstore.Query) bool {
 	return q.Descending == (sk < q.Prefix)

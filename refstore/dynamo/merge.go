@@ -12,20 +12,20 @@ import (
 	"e3/refstore"
 )
 
-// The parts of a stream are merged, so that its head, which each append rewrites, stays small. It names at most
-// maxParts parts, or one for each partShare bytes of the stream, if that is more.
+// The parts of a stream are merged, so that its head, which each append rewrites, stays small. The head names at most
+// maxParts parts, or, in a long stream, one part for each partShare bytes.
 const (
 	maxParts  = 64
 	partShare = 16 << 20
-	// maxMerged bounds a merged part. It is three times partShare, so that among too many parts there are always two
-	// adjacent ones that are small enough.
+	// maxMerged bounds a merged part. It is three times partShare: so if there are too many parts, two adjacent parts
+	// are always small enough.
 	maxMerged = 48 << 20
-	// mergeMemory bounds all merges at a time.
+	// mergeMemory bounds the memory of all merges at a time.
 	mergeMemory = 64 << 20
 	// maxTable is the number of parts that fit in an item of 400 KB, with 24 bytes each. Together these parts hold at
 	// least 250 GiB.
 	maxTable = 16000
-	// mergeReads is the number of parts that are read at a time.
+	// mergeReads is the number of parts that a merge reads at a time.
 	mergeReads = 8
 )
 
@@ -59,10 +59,10 @@ func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 }
 
 // toMerge returns the best run of at least two parts with at most maxMerged bytes together, or an empty run if there is
-// none. The best run is the one with the largest entropy, which is log2(n) for n parts of equal size. The entropy is
-// the number of doublings, on average over the bytes, by which the part of a byte grows. Each byte has
-// log2(maxMerged/maxTail) < 13 doublings: so the bytes rewritten are at most 13 times those appended, divided by the
-// least entropy of any best run. TestMergeCost holds that entropy above 1, and finds it to be far better.
+// none. The best run is the one with the largest entropy, which is log2(n) for n parts of equal size. The entropy says
+// how often a merge doubles the part around a byte, on average over the bytes. Such a part can double
+// log2(maxMerged/maxTail) < 13 times: so a stream rewrites at most 13 times its appended bytes, divided by the least
+// entropy of any best run. TestMergeCost requires an entropy above 1, and finds far more.
 func toMerge(parts []streamPart) (first, end int) {
 	best := 0.0
 	for i := range parts {

@@ -47,7 +47,7 @@ type reader struct {
 	end    int64
 	damage error
 
-	part      io.ReadCloser // the open one, nil between parts
+	part      io.ReadCloser // the open part, nil between parts
 	remaining int64         // bytes of it to read
 }
 
@@ -91,8 +91,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// open opens the part that holds the offset. If the part is gone, open reads the stream's current head, in which the
-// bytes are in another part by now.
+// open opens the part that holds the offset. If the part is gone, open reads the stream's current head, which has the
+// bytes in another part.
 func (r *reader) open() error {
 	k := r.store.table.streamKey(r.key)
 	start, i := int64(0), 0
@@ -196,7 +196,7 @@ func (f *follower) Read(p []byte) (int, error) {
 			return 0, f.cause(err)
 		}
 		if !news {
-			_ = backoff.Wait(f.ctx, f.pause) // look fails if it has ended
+			_ = backoff.Wait(f.ctx, f.pause) // look fails if the context has ended
 			f.pause = min(f.pause*3/2, f.store.table.o.Poll*8)
 		}
 	}
@@ -244,7 +244,7 @@ func untouched(before, now *head, offset int64) bool {
 
 func (f *follower) Close() error {
 	f.close(fs.ErrClosed)
-	f.mu.Lock() // so a waiting Read has ended
+	f.mu.Lock() // so no Read waits any more
 	defer f.mu.Unlock()
 	if f.now == nil {
 		return nil

@@ -84,8 +84,8 @@ func (d *decoder) missing(err error) error {
 	return d.err
 }
 
-// load makes a record of an item. With an ErrNotFound, about a blob, or a badItemError it also returns the item's
-// version.
+// load makes a record of an item. If a blob is missing (ErrNotFound), or the item is bad (badItemError), it also
+// returns the item's version.
 func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
 	d := s.table.decode(k, item)
 	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
@@ -137,9 +137,9 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	return v, err
 }
 
-// Create is Put of a record that must not exist. late reports that an attempt without an answer may still arrive: if
-// the record has been deleted by then, it is created again, with its version. (A late attempt of any other write finds
-// another version, and has no effect.)
+// Create is Put of a record that must not exist. late says that an attempt without an answer may still arrive: if the
+// record has been deleted by then, the attempt creates it again, with the same version. (A late attempt of any other
+// write finds another version, and has no effect.)
 func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	err = check(ctx, r.Validate())
 	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
@@ -186,8 +186,8 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 			s.table.deleteBlobs(ctx, replaced)
 			return refstore.Version(version), doubt, nil
 		}
-		// A refused creation may be delivered again after the deletion of the record: then the new record names these
-		// blobs.
+		// A refused creation may be delivered again after the deletion of the record: then the recreated record names
+		// these blobs.
 		if created := r.Version == refstore.Absent && errors.Is(err, refstore.ErrConflict); !doubt && !created {
 			s.table.deleteBlobs(ctx, names)
 		}
@@ -208,8 +208,8 @@ func tooLarge(err error) bool {
 }
 
 // write writes parts as the given version of a record, in place of another version. It returns the blobs that the item
-// no longer names. doubt reports that the outcome of an attempt is unknown: it may still arrive, and, if there is an
-// error, may have taken effect.
+// no longer names. doubt says that the outcome of an attempt is unknown: the attempt may still arrive, and with an
+// error may have taken effect.
 func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, doubt bool, err error) {
 	if replaces == string(refstore.Absent) {
 		item := k.attributes()
@@ -246,9 +246,9 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 }
 
 // refused finds out whether a write of version in place of another took effect, after its condition failed. The error
-// is nil if it did, ErrConflict if not. This is possible even if each attempt was answered: a proxy that retries by
-// itself delivers the write twice, and returns the second answer. The argument doubt reports that an attempt had no
-// answer. The result bool reports that the write may have taken effect, or still may.
+// is nil if it did, ErrConflict if not. The write may have taken effect even if each attempt was answered: a proxy
+// that retries by itself delivers the write twice, and returns the second answer. The argument doubt says that an
+// attempt had no answer. The result bool says that the write may have taken effect, or may still do so.
 func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string, doubt bool) (bool, error) {
 	err := s.settle(ctx, k, version, replaces)
 	switch {
@@ -262,8 +262,8 @@ func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string
 	return true, err
 }
 
-// settle finds out the outcome of a write of version in place of another, of which an attempt may have taken effect:
-// nil if it did, ErrConflict if not.
+// settle finds out whether a write of version in place of another took effect, after an attempt without an answer: nil
+// if it did, ErrConflict if not.
 func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string) error {
 	item, err := s.table.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
 	if err != nil {
@@ -305,8 +305,8 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	if deleted != nil && !errors.Is(deleted, refstore.ErrNotFound) {
 		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
-	// A missing record may have been deleted by this request itself, if it was delivered twice; so its logs and blobs
-	// are deleted in any case.
+	// This request itself may have deleted a missing record, if it was delivered twice; so the logs and blobs are
+	// deleted in any case.
 	err := finish()
 	if _, alone, _ := s.table.listingItems(key); err == nil && len(alone) > 0 {
 		_, _, err = s.table.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
@@ -318,7 +318,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		err = s.dyingInputs(ctx, key.Partition)
 	}
 	if err != nil {
-		return fmt.Errorf("delete %q: it is gone, but not all that lay beside it: %w", key, err)
+		return fmt.Errorf("delete %q: the record is gone, but not everything beside it: %w", key, err)
 	}
 	if deleted != nil {
 		return fmt.Errorf("delete %q: %w", key, deleted)
@@ -353,7 +353,7 @@ func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error
 	return refstore.ErrInDoubt
 }
 
-// check returns the first reason not to begin an operation.
+// check returns the first reason against an operation: an ended context or an invalid argument.
 func check(ctx context.Context, invalid error) error {
 	if invalid != nil {
 		return invalid

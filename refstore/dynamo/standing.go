@@ -13,9 +13,9 @@ import (
 )
 
 // A process may be suspended at any point, even between its last check of the clock and the sending of a request. So
-// each attempt of a write calls [Options.Permit] after it was signed. If the signature dates from a time with
-// permission, the server refuses a late request, because the signature is too old. Permit gets the date, because a
-// signature by a corrected clock may be dated differently from this machine's clock.
+// each attempt of a write calls [Options.Permit] after it was signed. If permission held at the date of the
+// signature, a late request does no harm: the server refuses it, because the signature is too old. Permit gets the
+// date, because a signature by a corrected clock may be dated differently from this machine's clock.
 
 // writes is the context key of the partition of a write.
 type writes struct{}
@@ -57,5 +57,5 @@ func signed(request any) time.Time {
 			return date
 		}
 	}
-	return time.Now() // without credentials there is none
+	return time.Now() // without credentials there is no signature
 }

@@ -19,14 +19,14 @@ import (
 // rewrites the stream's tail.
 func (s *Store) StreamPace() time.Duration { return s.table.o.Pace }
 
-// change is a new head, and the parts that it adds and drops.
+// change is a new head of a stream, with the parts that it adds and drops.
 type change struct {
 	next    *head        // nil: no change
 	added   []streamPart // blobs that were put for next; deleted if next does not become the head
-	dropped []streamPart // not in next any more; deleted once next is the head
+	dropped []streamPart // blobs that next no longer names; deleted once next is the head
 }
 
-// maxHeads bounds the remembered heads: 10 KiB each at most, for streams below 1 GiB.
+// maxHeads bounds the remembered heads. A head has at most 10 KiB if its stream is below 1 GiB.
 const maxHeads = 1024
 
 // remember keeps the head that this process wrote last, so that the next append need not read it; nil forgets it.
@@ -47,8 +47,8 @@ func (s *Store) remember(key refstore.Key, h *head) {
 }
 
 // change replaces the head of a stream by the result of f; nil means that the stream does not exist. The first head
-// given to f may be out of date. The result only takes effect if there was no other write since. create reports that
-// the stream probably does not exist.
+// given to f may be out of date. The result takes effect only if no other write came since. create says that the
+// stream probably does not exist.
 func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
 	k := s.table.streamKey(key)
 	s.mu.Lock()
@@ -98,8 +98,8 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 	}
 }
 
-// writeHead writes next in place of h, which may be nil. won reports whether it did. With an error, doubt reports that
-// the write may have taken effect.
+// writeHead writes next in place of h, which may be nil. won reports whether next is now the head. With an error, doubt
+// says that the write may have taken effect.
 func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) (won, doubt bool, err error) {
 	k := s.table.streamKey(key)
 	next.version = newVersion()
@@ -197,7 +197,8 @@ func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo
 	return refstore.StreamInfo{Size: h.size, Sealed: h.sealed}, nil
 }
 
-// Tail implements [refstore.Tailer]. The next append needs no other look at the stream, unless another process is faster.
+// Tail implements [refstore.Tailer]. The next append needs no further read of the stream, unless another process is
+// faster.
 func (s *Store) Tail(ctx context.Context, key refstore.Key, n int64) ([]byte, refstore.StreamInfo, error) {
 	if err := check(ctx, key.Validate()); err != nil {
 		return nil, refstore.StreamInfo{}, err
@@ -315,7 +316,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		case err != nil:
 			return err
 		}
-		h = s.table.decodeHead(k, old) // it may have grown
+		h = s.table.decodeHead(k, old) // the stream may have grown meanwhile
 		s.table.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil
 	}

@@ -29,8 +29,8 @@ func identity(d *types.TableDescription) Identity {
 type Table struct {
 	Created bool // by this call
 	Identity
-	// Recoverable reports whether the table can be restored to a point in time; nil if that is unknown. Otherwise an
-	// accidental deletion is final.
+	// Recoverable reports whether the table can be restored to a point in time; nil if it is unknown. If it is false,
+	// an accidental deletion is final.
 	Recoverable *bool
 }
 
@@ -76,8 +76,8 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	return t, err
 }
 
-// creating reports whether an answer of describe concerns a table that is still being created. If made is true, the
-// server may not yet list the table.
+// creating reports whether a table is still being created, by the answer of describe. If made is true, the server may
+// not yet list the table.
 func creating(d *types.TableDescription, err error, made bool) bool {
 	if err != nil {
 		return made && errors.Is(err, ErrNoTable)
@@ -85,7 +85,7 @@ func creating(d *types.TableDescription, err error, made bool) bool {
 	return d.TableStatus == types.TableStatusCreating
 }
 
-// usable reports whether a table in a state can be read and written. Not every server reports a state.
+// usable reports whether a table in the given state can be read and written. Not every server reports a state.
 func usable(state types.TableStatus) bool {
 	return state == types.TableStatusActive || state == types.TableStatusUpdating || state == ""
 }
@@ -149,13 +149,13 @@ func checkSchema(table string, d *types.TableDescription) error {
 	}
 	slices.Sort(have)
 	if want := []string{"HASH PK S", "RANGE SK S"}; !slices.Equal(have, want) {
-		return fmt.Errorf("table %s is for something else: its keys are %q, those of a repository are %q; choose another name", table, have, want)
+		return fmt.Errorf("table %s is for something else: its keys are %q, and a repository needs %q; choose another name", table, have, want)
 	}
 	return nil
 }
 
-// OtherTable returns an error if a request failed because the table has other keys than one of repositories. It is nil
-// for any other failure, and if the server does not describe the table.
+// OtherTable returns an error if a request failed because the table's keys are not those of a table of repositories. It
+// returns nil for any other failure, or if the server does not describe the table.
 func OtherTable(ctx context.Context, o Options, failure error) error {
 	if api := smithy.APIError(nil); !errors.As(failure, &api) || api.ErrorCode() != "ValidationException" {
 		return nil

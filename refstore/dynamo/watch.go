@@ -10,13 +10,14 @@ import (
 
 const (
 	// watched is the number of a partition's greatest sort keys that a watch checks each time. If names grow with time,
-	// new ones are among them.
+	// the new names are among these.
 	watched = 16
 	// watchAll is the number of checks after which a watch reads all of a larger partition.
 	watchAll = 30
 )
 
-// Watch implements [refstore.Watcher]. It sees changes among the records with the greatest sort keys within Options.Watch, and all others within 30 times that.
+// Watch implements [refstore.Watcher]. It sees a change of the records with the greatest sort keys within
+// Options.Watch, and any other change within 30 times that.
 func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	return s.watch(ctx, partition, "")
 }

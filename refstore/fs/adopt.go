@@ -39,7 +39,7 @@ func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 	return nil
 }
 
-// sameFile reports whether a path outside and a name are of one file.
+// sameFile reports whether a path outside of the store and a name in it are one file.
 func (t tree) sameFile(path, name string) bool {
 	first, errA := os.Lstat(path)
 	second, errB := t.Lstat(name)

@@ -60,15 +60,15 @@ func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[
 	}
 }
 
-// Clocks may differ by this much: that of the kernel, which is coarse, and that of an id on one machine, or those of
+// Clocks may differ by this much: on one machine the coarse clock of the kernel and the clock of ids, and between
 // machines that share a folder.
 const (
 	ownSlack    = 2 * time.Second
 	sharedSlack = time.Hour
 )
 
-// unchangedAt is a time before which a folder that was last changed then has no execution with a greater id. It is the
-// zero time if id holds no time.
+// unchangedAt is a time for comparison with a folder's last change: a folder that was last changed before it has no
+// execution with an id greater than id. It is the zero time if id holds no time.
 func (s *files) unchangedAt(id string) time.Time {
 	const digits = 12 // 48 bits of milliseconds, with a dash after the eighth
 	if len(id) <= digits || id[8] != '-' {

@@ -14,8 +14,8 @@ const hexDigits = "0123456789ABCDEF"
 
 // escape turns one segment of a key into a relative path; different segments give different paths. Most segments are
 // returned as they are. Bytes that are unsafe in a file name on some system become "%" and two hexadecimal digits; the
-// empty segment becomes "%". A segment that is too long becomes several components, of which all but the last end in a
-// bare "%". "~" never occurs in the result, so that names of other files can contain it.
+// empty segment becomes "%". A segment that is too long becomes several components; all but the last end in a bare
+// "%". "~" never occurs in the result, so that names of other files can contain it.
 func escape(segment string) string {
 	if plain(segment) {
 		return segment
@@ -72,7 +72,7 @@ func chunk(escaped string) string {
 	}
 	var b strings.Builder
 	for len(escaped) > maxName {
-		n := maxName - 1 // and "%"
+		n := maxName - 1 // one byte is for the "%"
 		for !utf8.RuneStart(escaped[n]) {
 			n--
 		}
@@ -123,5 +123,5 @@ func unescape(path string) (segment string, ok bool) {
 	return segment, escape(segment) == path
 }
 
-// continues reports whether a name is that of a folder in which an escaped segment continues.
+// continues reports whether a name belongs to a folder in which an escaped segment continues.
 func continues(name string) bool { return len(name) > 1 && name[len(name)-1] == '%' }

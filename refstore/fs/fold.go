@@ -19,7 +19,7 @@ import (
 //
 //	<value> {<content of a field>} "\ne3with" {" " name "=" length} "\n"
 //
-// Value and fields then change together. Nothing here protects the last line: the sums of package checked cover all
+// Value and fields then change together. The last line has no sum of its own: the sums of package checked cover all
 // that it tells.
 const withTag = "\ne3with"
 
@@ -69,8 +69,8 @@ func unfold(file []byte) (value []byte, fields []refstore.Field) {
 	return file[:rest:rest], fields
 }
 
-// fold moves those fields of the record that belong into the value's file there, beside those of older that it does not
-// replace.
+// fold moves the record's fields that belong into the value's file there. Fields of older that the record does not
+// replace stay.
 func (w *writer) fold(older []refstore.Field) {
 	if w.slot.shape != dirShape {
 		return
@@ -105,9 +105,9 @@ func (w *writer) foldOnto() error {
 	return nil
 }
 
-// The folder of an execution appears with its first file, the record or a log, and disappears with its last one: a folder
-// is made aside and renamed, or renamed away and removed. So an empty folder means that a record was removed by hand,
-// also after a process was killed at any moment. Logs come and go under the shard's lock of their execution.
+// The folder of an execution appears with its first file, the record or a log, and disappears with its last one: a
+// folder is made aside and renamed, or renamed away and removed. So an empty folder means that a record was removed by
+// hand; a kill of a process never leaves one. Logs come and go under the lock of their execution's shard.
 
 // emptied reports whether the folder of an execution is there, and is empty.
 func (s *files) emptied(sl slot) bool {
@@ -124,8 +124,8 @@ func executionOf(s *Store, log refstore.Key) (sl slot, ok bool, err error) {
 	return sl, err == nil, err
 }
 
-// makeLog has fill make the file of a log at a path, which lies in the execution's folder or, if there is none, in one that
-// makeLog then puts there.
+// makeLog has fill make the file of a log at a path in the execution's folder. If this folder is missing, fill makes
+// the file in a new folder, which makeLog then puts there.
 func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path string) error) error {
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {
@@ -151,7 +151,7 @@ func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path
 		}
 		if err == nil {
 			err = s.files.inParent(sl.path, func() error { return s.files.rename(folder, sl.path) })
-			if errors.Is(err, iofs.ErrExist) { // a record was created meanwhile
+			if errors.Is(err, iofs.ErrExist) { // another process has created the record meanwhile
 				err = errors.Join(inFolder(sl.path), s.files.removeAll(folder))
 			}
 			s.files.unsynced.note(false, filepath.Dir(sl.path))

@@ -4,9 +4,10 @@
 // # Files
 //
 // layout.go alone maps keys to paths. The value of a record and each of its side fields are separate files, which hold
-// the caller's bytes and nothing else; but the side fields of an execution are in the file of its value (fold.go). A
-// segment of a key that would be unsafe as a file name is escaped, so no key names anything outside the repository. All
-// names are relative to the folder, which is opened once, and no symbolic link below it is ever followed (tree.go).
+// the caller's bytes and nothing else. An execution is the exception: its side fields are in the file of its value
+// (fold.go). A segment of a key that would be unsafe as a file name is escaped, so no key names anything outside the
+// repository. All names are relative to the folder, which is opened once, and no symbolic link below it is ever
+// followed (tree.go).
 //
 // # Writing
 //
@@ -16,10 +17,11 @@
 // side fields of a record that is one plain file are in a folder "<file>~", which a crash during creation or deletion
 // may leave without its record. Readers ignore that folder, and the next creation of the record removes it.
 //
-// An unfinished job of a queue is overwritten in its file by a longer version, in one write of at most a page: a new file
-// and the removal of the old one are most of what such a change costs. A reader compares the stamps before and after,
-// and reads again; what it still reads torn does not have its sum. A crash of the machine may tear the record, which a
-// sum shows likewise. On network file systems, and where the file has other names or another owner, it is replaced.
+// A longer version of an unfinished job of a queue overwrites the old one in its file, in one write of at most a page:
+// a new file and the removal of the old file are most of the cost of such a change. A reader compares the stamps before
+// and after, and reads again; a torn record that it still reads does not match its sum. Nor does a record that a crash
+// of the machine has torn. On network file systems, and where the file has other names or another owner, the file is
+// replaced.
 //
 // An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
 // and syncs nothing, because it is the hot path of a cold run. Creation of other records takes no lock either, unless
@@ -35,13 +37,14 @@
 // deletion of the same key may take a time below the new floor. A version can then recur only if the clock was set back
 // in between, and if time, inode and size are all those of an earlier version.
 //
-// On a network file system, versions are compared by an open file, and a name that is not found is looked up again
-// (network.go), since the client caches attributes and the absence of names.
+// The client of a network file system caches attributes and the absence of names. So there versions are compared by an
+// open file, and a name that is not found is looked up again (network.go).
 //
 // # Durability
 //
 // [Store.Put] syncs nothing: what it wrote survives the death of the process, not of the machine. [Store.PutSync] and
-// [Store.Sync] make it survive that. With Options.Narrow, Sync spares what other programs have written (narrow.go).
+// [Store.Sync] make it survive the death of the machine, too. With Options.Narrow, Sync spares what other programs have
+// written (narrow.go).
 package fs
 
 import (
@@ -76,19 +79,19 @@ type Options struct {
 	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: unsynced
 	// writes since that time may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error
-	// DeadSession, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
-	// the session stays for the next Sweep.
+	// DeadSession, which may be nil, is called by Sweep with the folder of a dead session, before the folder is
+	// removed. If the call fails, the session stays for the next Sweep.
 	DeadSession func(ctx context.Context, dir string) error
-	// Also, which may be nil, is called by Sweep after its own work: it removes what else dead processes have left, and
+	// Also, which may be nil, is called by Sweep after its own work. It removes other remains of dead processes, and
 	// returns the number of these processes.
 	Also func(ctx context.Context) (int, error)
 	// Modes are the modes of new files and folders. With the zero value the umask decides.
 	Modes modes.Modes
-	// BareJobs says that jobs and their entries have no side fields, which saves the looks for these. A store below an
-	// overlay has them.
+	// BareJobs says that jobs and their entries have no side fields, so that the store does not look for them. In a
+	// store below an overlay they have side fields.
 	BareJobs bool
-	// Narrow lets Sync sync files by themselves where they are few. Everything that is written to the repository by other
-	// means than this store is then told to [Wrote].
+	// Narrow lets Sync sync single files where they are few. With it, whoever writes to the repository by other means
+	// than this store tells [Wrote] each path.
 	Narrow bool
 	// Waiting says how to wait for locks.
 	Waiting filelock.Waiter
@@ -102,7 +105,7 @@ type Store struct {
 	notify      *notifier // nil without file notification
 	claims      claimTable
 	waiting     filelock.Waiter
-	making      atomic.Bool // room, on a full disk
+	making      atomic.Bool // room is being made on a full disk
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error
@@ -110,7 +113,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	session *session  // begun by the first write
-	since   time.Time // beginning of this process's earlier session, if that one's folder vanished
+	since   time.Time // beginning of this process's earlier session, if the folder of that session vanished
 	closed  bool
 }
 
@@ -195,16 +198,16 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.files.Close())
 }
 
-// leaves reports whether the store's session must stay, since something may not be durable. If that is only what swept
-// sessions have left, it is made so: otherwise each command would leave it to the next.
+// leaves reports whether the store's session must stay, since something may not be durable. If only writes of swept
+// sessions may not be durable, leaves syncs them: otherwise each command would leave them to the next.
 func leaves(s *Store) bool {
 	relied, swept := s.files.unsynced.left()
 	return relied || swept && wideSync(s.files.tree) != nil
 }
 
 // Sync returns once everything that was written to the repository before the call, by whatever process of this machine,
-// survives power loss. On Linux it syncs the file system that holds the root, or with Options.Narrow and few files these
-// alone. macOS offers only sync(2), which need not wait for the disk.
+// survives power loss. On Linux it syncs the file system that holds the root; with Options.Narrow it syncs only the
+// written files, if they are few. macOS offers only sync(2), which need not wait for the disk.
 func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -236,8 +239,8 @@ func (s *files) mkdirs(dir string) error {
 	return err
 }
 
-// inParent runs f, which creates something of a name. If f failed because the folder above is missing, inParent makes
-// the folder and tries again, a few times, since a sweep may remove empty folders meanwhile.
+// inParent runs f, which creates something under a name. If f failed because the folder above is missing, inParent
+// makes the folder and tries again, a few times, since a sweep may remove empty folders meanwhile.
 func (s *files) inParent(name string, f func() error) error {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -263,8 +266,9 @@ func above(name string) (dirs []string) {
 	}
 }
 
-// syncDirs makes the names of a record durable: its folder, and those above it up to the root. Of a record that is a file,
-// no other process renews the folders above. So their names are made durable once, as long as this store does not renew them.
+// syncDirs makes the names of a record durable: its folder, and those above it up to the root. If the record is a file,
+// no other process removes and remakes the folders above. So their names are made durable once, and again after this
+// store has made one of them.
 func (s *files) syncDirs(sl slot) error {
 	dirs := above(sl.value())
 	if sl.shape != fileShape {

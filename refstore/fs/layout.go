@@ -35,7 +35,7 @@ import (
 // The sum of a record that is a file, refstore.SumField, or its witness, refstore.WitnessField, is the file "<file>~sum".
 //
 // The suffix .rec distinguishes the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and
-// stderr.txt lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
+// stderr.txt lie in the folder log~ of the execution. The deletion of an execution's record deletes its logs.
 //
 // A record that is a folder can be entered, listed and, once it is empty, deleted; it has no value and one version. The
 // folder also exists once there is an execution in it.
@@ -61,10 +61,10 @@ const (
 // place is the location of a partition.
 type place struct {
 	shape   shape
-	dir     string // as all names, relative to the root
-	suffix  string // of the files
+	dir     string // relative to the root, as all names
+	suffix  string // suffix of the files
 	paired  bool   // the sort key is "<folder>/<file>", cut at the last "/"
-	grows   bool   // longer values are written in place; readers check the sum, and read again
+	grows   bool   // a longer value overwrites the old one in its file; readers check the sum, and read again
 	aliases bool   // records may be other names of such files
 	bare    bool   // no record has side fields or a sum, so nothing beside its file is looked for
 }
@@ -107,7 +107,7 @@ func (s *files) place(partition string) (place, error) {
 	case "INDEX":
 		top, tree = "index", true
 	case "QUEUE":
-		// Jobs and their entries have their sums within; QUEUE/names has sums beside.
+		// Jobs and their entries hold their sums; the sums of QUEUE/names are in files beside.
 		top, tree, p.grows, p.bare = "queue", true, strings.HasSuffix(partition, "/jobs"), s.bare && segments >= 2
 		p.aliases = strings.HasSuffix(partition, "/ready") || strings.HasSuffix(partition, "/delayed")
 	case "LEASE":
@@ -184,7 +184,7 @@ func (s slot) fields() string {
 	return s.path + "~"
 }
 
-// hasFields tells whether there is a folder of side fields.
+// hasFields tells whether the record has a folder of side fields.
 func hasFields(s *Store, sl slot) bool { return !sl.bare && s.files.exists(sl.fields()) == nil }
 
 // field is the file of a side field. The fields stdout.txt and stderr.txt of an execution are its logs: short logs come
@@ -196,8 +196,8 @@ func (s slot) field(name string) string {
 	return s.fields() + string(filepath.Separator) + escapeBytes(name) // MaxField bytes fit in a name, escaped or not
 }
 
-// streamPlace is the location of a partition's streams. Streams whose sort keys are in own have their file in dir,
-// others in rest.
+// streamPlace is the location of a partition's streams. The file of a stream is in dir if own has its sort key, else in
+// rest.
 type streamPlace struct {
 	dir    string
 	suffix string

@@ -17,9 +17,9 @@ import (
 // RemoveLeftovers removes remains of crashes that are no records: folders of executions with logs and no value, folders
 // of side fields without a record, and empty folders of tasks and inputs. It returns the number of removed folders.
 // Folders that changed at before or later stay. before must not be later than the beginning of any live session, so
-// that no folder is removed that a session still fills. If the file system's clock was set back behind the beginning of
-// this process's session, ages are unknown, and all stays. Folders of other users that this one may not remove stay as
-// well. It may run at any time.
+// that a folder stays while a session fills it. If the file system's clock was set back behind the beginning of this
+// process's session, ages are unknown, and all stays. Folders that this user may not remove stay as well. It may run at
+// any time.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders int, err error) {
 	_, began, err := s.Session()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) present() (now time.Time, err error) {
 		if _, err := s.files.createFile(path, []byte{0}, false); err != nil {
 			return err
 		}
-		defer s.files.remove(path) // otherwise it is removed with the session
+		defer s.files.remove(path) // after a failure the end of the session removes the file
 		info, err := s.files.lstat(path)
 		if err == nil {
 			now = info.ModTime()
@@ -63,7 +63,7 @@ type leftovers struct {
 	removed int
 }
 
-// old reports whether path is older than the cutoff; a missing one is not.
+// old reports whether path is older than the cutoff; false if it is missing.
 func (l *leftovers) old(path string) (bool, error) {
 	info, err := l.store.files.lstat(path)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -128,8 +128,8 @@ func mayStay(err error) error {
 	return err
 }
 
-// emptied calls f on a folder, and then removes the folder if it is empty and was old before the call, since f may have
-// changed its time. A writer that finds the folder gone makes it again.
+// emptied calls f on a folder, and then removes the folder if it is empty and was old before the call. f may change the
+// folder's time. A writer that finds the folder gone makes it again.
 func (l *leftovers) emptied(dir string, f func() error) error {
 	old, err := l.old(dir)
 	if err == nil {
@@ -148,13 +148,14 @@ func (l *leftovers) rmdir(dir string) error {
 		l.removed++
 		return nil
 	}
-	if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, iofs.ErrExist) { // the latter: it is not empty
+	if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, iofs.ErrExist) { // ErrExist: it is not empty
 		return nil
 	}
 	return err
 }
 
-// execution removes the folder of an execution without a value, if all in it is old and of this package's making.
+// execution removes the folder of an execution that has no value, if this package made all that is in it and all is
+// old.
 //
 // While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or a free name. Logs are
 // made and changed under that lock too.
@@ -173,7 +174,7 @@ func (l *leftovers) execution(key refstore.Key, path string) error {
 	return l.removeDir(path)
 }
 
-// mayGo reports whether a folder, and all in it, is old, and nothing but files of keys and a folder of such files.
+// mayGo reports whether a folder holds only files of keys, and folders of such files, and all of this is old.
 func (l *leftovers) mayGo(path, sub string) (bool, error) {
 	if old, err := l.old(path); !old || err != nil {
 		return false, err
@@ -236,7 +237,7 @@ func (l *leftovers) sideFields() error {
 	return nil
 }
 
-// tree checks a partition and those below it.
+// tree checks a partition and the partitions below it.
 func (l *leftovers) tree(partition, dir string) error {
 	if err := l.partition(partition); err != nil {
 		return err
@@ -244,7 +245,7 @@ func (l *leftovers) tree(partition, dir string) error {
 	return l.each(dir, func(segment, path string) error {
 		sub := partition + "/" + segment
 		if err := (refstore.Query{Partition: sub}).Validate(); err != nil {
-			return nil // it is not a partition's folder
+			return nil // the folder of something else than a partition
 		}
 		return l.tree(sub, path)
 	})

@@ -53,11 +53,11 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 				fail(err)
 				return
 			}
-			path, _ := p.path(sort) // it was found, so it has a path
+			path, _ := p.path(sort) // the key was found, so it has a path
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
 			r, err := s.list(ctx, sl, q)
 			if errors.Is(err, iofs.ErrNotExist) {
-				continue // deleted meanwhile
+				continue // the record was deleted meanwhile
 			}
 			if errors.Is(err, refstore.ErrDamaged) {
 				err = fmt.Errorf("list %q: %w", q.Partition, err)
@@ -87,8 +87,8 @@ func (s *Store) list(ctx context.Context, sl slot, q refstore.Query) (refstore.R
 	return refstore.Record{Key: sl.key}, s.files.ownFault(sl, err)
 }
 
-// sorts returns the sort keys for which there is a file or folder in the partition, or a link or a pipe in its place. Names
-// that this package does not make are skipped.
+// sorts returns the sort keys whose file or folder is in the partition, or a link or a pipe in place of it. It skips
+// names that this package does not make.
 func (s *files) sorts(p place) ([]string, error) {
 	var sorts []string
 	add := func(dir, before, want string, kind entryKind) error {
@@ -160,7 +160,7 @@ func (s *files) walk(dir, below string, f func(path string, e entry) error) erro
 	return nil
 }
 
-// is reports whether the entry is of a kind. It asks the system if the folder did not say.
+// is reports whether the entry is of a kind. It asks the system if the folder did not tell the kind.
 func (s *files) is(e entry, kind entryKind, path string) bool {
 	if e.kind != isUnknown {
 		return e.kind == kind

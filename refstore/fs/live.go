@@ -56,7 +56,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 	return sync.OnceFunc(func() { _ = s.files.remove(file) }), nil
 }
 
-// readOnly adds the sentinel to an error that says that this process may not write.
+// readOnly adds refstore.ErrReadOnly to an error that tells that this process may not write.
 func readOnly(err error) error {
 	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
@@ -65,8 +65,7 @@ func readOnly(err error) error {
 }
 
 // LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live; only
-// its owner can find out more. Its protected names must be readable, though, because without them no object is known to
-// be garbage.
+// its owner can find out more. Its protected names must be readable, though: without them any object may be in use.
 func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	var list []refstore.SessionInfo
 	err := s.eachSession(func(name string, info iofs.FileInfo) error {
@@ -138,7 +137,7 @@ func (s *Store) lives(name string) (bool, error) {
 	return false, err
 }
 
-// protected reads what a session protects.
+// protected reads the names that a session protects.
 func (s *Store) protected(name string) ([]string, error) {
 	dir := join(temp, name)
 	entries, err := s.files.readDir(dir)
@@ -158,7 +157,7 @@ func (s *Store) protected(name string) ([]string, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(string(data)) {
-			// A line without a newline is still being written, and its writer then checks the line's names by itself.
+			// A line without a newline is still being written; its writer checks the line's names afterwards.
 			if line, whole := strings.CutSuffix(line, "\n"); whole {
 				names = append(names, line)
 			}

@@ -35,7 +35,7 @@ type namedLock struct {
 	once  sync.Once
 	files *files
 	file  *os.File
-	name  string // of the file with the text; "" if there is none
+	name  string // path of the file with the text; "" if there is none
 	text  []byte
 	err   error
 }
@@ -86,7 +86,7 @@ func (s *Store) tryLock(name, path string, mode refstore.Mode, holder []byte) (r
 	return l, nil
 }
 
-// Unlock clears the holder's text, unless a later shared holder has written another, and releases the lock.
+// Unlock clears the holder's text, unless a later shared holder has written its own text, and releases the lock.
 func (l *namedLock) Unlock() error {
 	l.once.Do(func() {
 		if l.name != "" {
@@ -122,8 +122,8 @@ func (s *files) holderText(path string) ([]byte, error) {
 	return text[:min(len(text), maxHolder)], err
 }
 
-// writeText writes the text first and sets the length last. So a reader sees the old text, the new one, or, if they
-// differ in length, the new one with the rest of the old one.
+// writeText writes the text first and sets the length last. So a reader sees the old text or the new text, or, if they
+// differ in length, the new text with the rest of the old one.
 func writeText(f *os.File, text []byte) error {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return err
@@ -135,8 +135,9 @@ func readText(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
 }
 
-// Holder implements [refstore.Locker]. It takes no lock: on Linux it asks the kernel. A reader cannot open the lock file, and
-// looks it up in the kernel's list. Where there is none, a holder counts as alive as long as its text is there.
+// Holder implements [refstore.Locker]. It takes no lock: on Linux it asks the kernel. A process that may only read
+// cannot open the lock file, and looks the lock up in the kernel's list. Without such a list, a holder counts as alive
+// as long as its text is there.
 func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	path, err := s.files.lockPath(name)
 	if err == nil {
@@ -187,8 +188,8 @@ func (s *files) held(path string) (bool, error) {
 	return held, err
 }
 
-// claimTable holds the claims of this store. The kernel does not exclude two claims through one open file from each
-// other, so the table does.
+// claimTable holds the claims of this store. Two claims through one open file do not conflict for the kernel, so the
+// table makes them conflict.
 type claimTable struct {
 	name string
 	mu   sync.Mutex
@@ -196,9 +197,10 @@ type claimTable struct {
 	claimFiles
 }
 
-// claimOffset maps a key to the 63 bits that name its claim: two keys have the same number only by a random collision.
+// claimOffset maps a key to the offset, of 63 bits, of its claim: two keys share an offset only by a random collision.
 func claimOffset(key [32]byte) int64 {
-	return min(int64(binary.BigEndian.Uint64(key[:])>>1), math.MaxInt64-1) // the byte after it must have an offset too
+	// the byte behind the claim's must have an offset, too
+	return min(int64(binary.BigEndian.Uint64(key[:])>>1), math.MaxInt64-1)
 }
 
 // TryClaim implements [refstore.Locker].

@@ -13,16 +13,16 @@ import (
 // maxInPlace is the largest value that is written in place: one page, in which no signal interrupts a write.
 const maxInPlace = 4096
 
-// staysInPlace tells whether the new value of a record with a stamp goes into the record's file, which saves a new file
-// and its removal: the value is a job's, and longer than the old one. The length tells the versions apart, even if the
-// writer is killed before the time is set.
+// staysInPlace tells whether a new value overwrites the record's file, which saves making a file and removing one: the
+// value is a job's, and longer than the value with the given stamp. Versions differ by the length, even if the writer
+// is killed before the time is set.
 func (w *writer) staysInPlace(at slot, old stamp) bool {
 	size := int64(len(w.record.Value))
 	return at.grows && !w.durable && w.sum == nil && old.size > 0 && size > old.size && size <= maxInPlace && !w.store.files.looks.network
 }
 
-// inPlace replaces the value of a job by a longer one in its file, which has as many names. With errElsewhere the value
-// belongs into a new file.
+// inPlace overwrites the file of a job with a longer value, if the file has the given number of names. With
+// errElsewhere the value belongs into a new file.
 func (w *writer) inPlace(old stamp, names uint64) (stamp, error) {
 	if !w.staysInPlace(w.slot, old) {
 		return stamp{}, errElsewhere
@@ -34,8 +34,8 @@ func (w *writer) inPlace(old stamp, names uint64) (stamp, error) {
 	return w.store.raise(w.slot.value(), old.mtime)
 }
 
-// Settle returns when no write in place of the record is in progress: a reader may have met half of it. It fails with
-// errors.ErrUnsupported for records that are never written in place.
+// Settle returns when no write in place of the record is in progress: a reader may have read half of such a write. It
+// fails with errors.ErrUnsupported for records that are never written in place.
 func (s *Store) Settle(ctx context.Context, key refstore.Key) error {
 	sl, err := s.files.slot(key)
 	if err == nil && !sl.grows {
@@ -68,8 +68,8 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 	return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
 }
 
-// replace creates the record in the place of another one, under the lock of that one: a file without fields is created
-// without a lock.
+// replace creates the record in place of another record. It holds the lock of the replaced record; the creation of a
+// file without fields needs no lock.
 func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
 	s := w.store
 	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
@@ -177,7 +177,8 @@ func (s *files) aliased(key, alias refstore.Key) (of, as slot, err error) {
 	return of, as, err
 }
 
-// names returns how many names of a record's file the writer may rely on: a copy of the repository may share the file.
+// names returns the number of names that the record's file may have: with more, a copy of the repository may share the
+// file.
 func (w *writer) names(old stamp) uint64 {
 	if w.alias == "" {
 		return 1
@@ -190,7 +191,7 @@ func (w *writer) names(old stamp) uint64 {
 	return 1
 }
 
-// dropAlias removes the alias, if it was one.
+// dropAlias removes the alias, if there was one.
 func (w *writer) dropAlias(names uint64) {
 	if names == 2 {
 		w.unaliased = w.store.files.remove(w.alias) == nil

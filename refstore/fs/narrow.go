@@ -16,43 +16,44 @@ import (
 )
 
 // A sync of the whole file system also waits for what other programs have written to it. So a store knows what it has
-// written since its last sync, and syncs that file by file where much of other programs waits (doc/design.md, "Writing and
-// durability"). Writes of other e3 processes are covered because of what these leave in tmp/: a live process has its
-// session there, and one that ends with unsynced writes leaves its session's lock file like a dead process. While there is
-// another session, or after a sweep of one, the file system is synced.
+// written since its last sync, and syncs this file by file where many writes of other programs wait (doc/design.md,
+// "Writing and durability"). Writes of other e3 processes show in tmp/: a live process has its session there, and a
+// process that ends with unsynced writes leaves its session's lock file like a dead process. While there is another
+// session, or after another session was swept, the file system is synced.
 
 const (
-	// maxNarrow is the number of files and folders up to which each is synced by itself.
+	// maxNarrow is the greatest number of files and folders that are synced one by one.
 	maxNarrow = 4096
-	// narrowAtOnce is how many are synced at a time: file systems with a journal write it once for several that wait.
+	// narrowAtOnce is the number of files that are synced at a time: a file system writes its journal once for all that
+	// wait.
 	narrowAtOnce = 16
-	// worthOne is how many unwritten bytes of the machine make a sync by files cheaper than one of the file system, for each
-	// of these files. A file takes some 0.1 ms, in which a disk of 600 MB/s writes as much.
+	// worthOne is a number of bytes for each file to sync: if the machine has more unwritten bytes, syncing the files
+	// is cheaper than syncing the file system. A file takes some 0.1 ms, in which a disk of 600 MB/s writes as much.
 	worthOne = 64 << 10
-	// worthAny is how many unwritten bytes there must be at all; an idle machine mostly has less.
+	// worthAny is the least number of unwritten bytes for a sync by files; an idle machine mostly has fewer.
 	worthAny = 4 << 20
 )
 
 // unsynced holds what a store has written since its last sync. It is safe for concurrent use.
 type unsynced struct {
-	off bool // only whole file systems are synced
-	in  tree // of the store
+	off bool // every sync is one of the whole file system
+	in  tree // the root of the store
 
-	syncing sync.Mutex // held during a sync: a second one returns after the first, whose files it relies on
+	syncing sync.Mutex // held during a sync: a second sync returns after the first, and relies on it
 	rooted  bool       // the root is durable; guarded by syncing
 
 	mu     sync.Mutex
 	paths  map[string]struct{} // files, and folders whose entries have changed
-	all    bool                // paths is not all that must be synced
-	always bool                // all, for ever
+	all    bool                // more than paths must be synced
+	always bool                // everything must be synced, each time
 	relied bool                // others may rely on what this store has not synced
-	wrote  bool                // relied was ever set
-	swept  bool                // a dead process may not have synced what it has written
+	wrote  bool                // relied has been set at least once
+	swept  bool                // a dead process may have left unsynced writes
 	named  map[string]bool     // folders whose names are durable in the folders above them
 	made   uint64              // the number of folders that this store has made
 }
 
-// unrelied are the kinds of records that no result relies on: what can be found again, leases and jobs.
+// unrelied are the kinds of records on which no result relies: indexes that can be made again, leases and jobs.
 var unrelied = map[string]bool{"INDEX": true, "LEASE": true, "QUEUE": true}
 
 // relies reports whether other records, or other processes, rely on records of a partition.
@@ -97,8 +98,8 @@ func (u *unsynced) folder(path string) {
 	u.file(false, path)
 }
 
-// unsure returns those of a folder and the folders above it that must be synced to make its name durable, and theirs, without
-// the first. made is for sure.
+// unsure takes a folder and the folders above it. It returns the folders above that must be synced, so that the names
+// of all these folders are durable. made is an argument of sure.
 func (u *unsynced) unsure(dirs []string) (above []string, made uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -110,8 +111,8 @@ func (u *unsynced) unsure(dirs []string) (above []string, made uint64) {
 	return above, u.made
 }
 
-// sure remembers that the names of folders are durable, after a sync of what unsure has returned. If a folder was made since,
-// it may be one of them, after the sync.
+// sure remembers that the names of folders are durable, after a sync of what unsure has returned. If a folder was made
+// since unsure, it remembers nothing: the folder may be one of these, and made after the sync.
 func (u *unsynced) sure(dirs []string, made uint64) {
 	if u.off {
 		return
@@ -129,8 +130,8 @@ func (u *unsynced) sure(dirs []string, made uint64) {
 	}
 }
 
-// doubt makes the next sync one of the file system: what this store has written, or with swept what a dead process has,
-// may not be durable.
+// doubt makes the next sync one of the file system: writes of this store, or with swept those of a dead process, may
+// not be durable.
 func (u *unsynced) doubt(swept bool) {
 	if u.off {
 		return
@@ -143,15 +144,15 @@ func (u *unsynced) doubt(swept bool) {
 	}
 }
 
-// left reports whether others may rely on what is not synced, by this store or by those that it has swept.
+// left reports whether others may rely on unsynced writes of this store or of the sessions that it has swept.
 func (u *unsynced) left() (relied, swept bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.relied, u.swept
 }
 
-// take returns what is to be synced, and forgets it. A store that has written nothing is asked to make durable what
-// others have written, so then it is all.
+// take returns the paths to be synced, and forgets them. If the store has written nothing, everything is to be synced:
+// the caller wants the writes of others to be durable.
 func (u *unsynced) take() (paths []string, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -163,7 +164,7 @@ func (u *unsynced) take() (paths []string, all bool) {
 	return paths, all
 }
 
-// sync makes durable what was written before the call, by wide if it is not little.
+// sync makes all writes before the call durable: few by syncing the files, else by wide.
 func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 	u.syncing.Lock()
 	defer u.syncing.Unlock()
@@ -175,7 +176,7 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 	}
 	var err error
 	if !all {
-		if !u.rooted { // what has made it may have synced nothing
+		if !u.rooted { // whoever made the folder may have synced nothing
 			paths = append(paths, ".")
 			err = syncAboveRoot(u.in)
 		}
@@ -196,7 +197,7 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 // errUnopened says that a path could not be opened for a sync, for example another user's file.
 var errUnopened = errors.New("not opened")
 
-// syncFolders syncs folders, of which all must be there.
+// syncFolders syncs folders; all of them must exist.
 func syncFolders(t tree, dirs []string) error {
 	if len(dirs) == 1 {
 		return syncOne(t, dirs[0])
@@ -208,8 +209,7 @@ func syncFolders(t tree, dirs []string) error {
 	return g.Wait()
 }
 
-// syncEach syncs files and folders. Those that have gone since are not missed: their removal is noted as a change of the
-// folder above.
+// syncEach syncs files and folders. A missing path is no error: its removal is noted as a change of the folder above.
 func syncEach(t tree, paths []string) error {
 	var g errgroup.Group
 	g.SetLimit(narrowAtOnce)
@@ -234,7 +234,7 @@ func syncAboveRoot(t tree) error {
 	return errors.Join(syncOne(tree{above}, "."), above.Close())
 }
 
-// alone reports whether there is no session but the store's, be it of a live process or of a dead one.
+// alone reports whether the store's session is the only one; sessions of dead processes count, too.
 func alone(s *Store) (bool, error) {
 	s.mu.Lock()
 	own := ""
@@ -254,9 +254,8 @@ func alone(s *Store) (bool, error) {
 	return true, nil
 }
 
-// Wrote returns the function that notes that a file below the root was written or got its name, or that a folder was made,
-// by other means than the store. It is for a store of objects in the same repository, which must have it if
-// [Options.Narrow] is set.
+// Wrote returns a function that notes a path below the root: the caller has written or named a file there, or made a
+// folder, without the store. With [Options.Narrow], a store of objects in the same repository must call it.
 func Wrote(s *Store) func(path string) {
 	return func(path string) {
 		if name, ok := strings.CutPrefix(path, s.files.root+string(filepath.Separator)); ok {
@@ -265,8 +264,8 @@ func Wrote(s *Store) func(path string) {
 	}
 }
 
-// SyncAll makes every later Sync of the store one of the file system: the caller relies on what processes write that may
-// leave no trace of their end.
+// SyncAll makes every later Sync of the store one of the file system. The caller relies on writes of processes that may
+// end without a trace.
 func SyncAll(s *Store) {
 	s.files.unsynced.mu.Lock()
 	defer s.files.unsynced.mu.Unlock()
@@ -309,6 +308,6 @@ func noteLogs(s *files, dir string) {
 // narrows reports whether the system can sync folders and knows what a sync of the file system leaves out.
 func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
 
-// syncOne syncs a file or folder, and wideSync the file system of an open folder.
-// unwritten returns how many bytes the machine has in memory that disks do not have. Tests replace them.
+// syncOne syncs a file or folder, and wideSync the file system of an open folder. unwritten returns the number of bytes
+// in the machine's memory that wait to be written to disks. Tests replace them.
 var syncOne, wideSync, unwritten = tree.sync, syncFS, unwrittenBytes

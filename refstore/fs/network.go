@@ -12,7 +12,7 @@ import (
 // are based on an open file, and a name that is not found is looked up once more after the folder above it was
 // opened. On a local file system, one call is enough.
 
-// looks are the kernel calls whose results may be cached, and the one that refreshes the cache. Tests replace them.
+// looks are the kernel calls whose results may be cached, and the call that refreshes the cache. Tests replace them.
 type looks struct {
 	network bool
 	stat    func(name string) (stamp, error) // does not open the file
@@ -29,7 +29,7 @@ func looksAt(t tree) looks {
 	}}
 }
 
-// again calls look, and calls it once more if it found nothing at path and the absence may be cached.
+// again calls look. If look found nothing at path, and this absence may be cached, again calls it once more.
 func (s *files) again(path string, look func() error) error {
 	err := look()
 	if s.looks.network && errors.Is(err, iofs.ErrNotExist) && s.refresh(filepath.Dir(path)) {
@@ -65,7 +65,7 @@ func (s *files) exists(path string) error {
 	return s.again(path, func() error { return s.tree.exists(path) })
 }
 
-// read returns the content of a regular file, which may be overwritten meanwhile if that is said.
+// read returns the content of a regular file. An argument says whether the file may be overwritten meanwhile.
 func (s *files) read(path string, overwritten bool) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
 		data, st, err = s.readFile(path, overwritten)

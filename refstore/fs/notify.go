@@ -22,20 +22,21 @@ type notifier struct {
 	subs    map[string]map[*subscription]struct{}
 }
 
-// pendingEvents is how many events are taken from the system before one is dealt with: each of a burst would wake a goroutine.
+// pendingEvents is the number of events that are taken from the system before the first is handled: else each event of
+// a burst would wake a goroutine.
 const pendingEvents = 512
 
 type subscription struct {
-	name string // of a file; "" for any
+	name string // name of a file; "" for any
 	wake chan<- struct{}
 	told *names // nil: the names are not wanted
 }
 
-// names are those of files that were made. The zero value has none.
+// names are the names of files that were made. The zero value has none.
 type names struct {
 	mu    sync.Mutex
 	files map[string]struct{}
-	all   bool // others may have been too
+	all   bool // other files may have been made, too
 }
 
 // maxNames bounds the names that are kept.
@@ -122,7 +123,7 @@ func (n *notifier) run(w *fsnotify.Watcher) {
 	}
 }
 
-// event wakes the waiters for path, which may have been made; all for "".
+// event wakes the waiters for path, which may have been made; "" wakes all.
 func (n *notifier) event(path string, made bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,8 +185,8 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	return watchFolder(ctx, &folderWatch{store: s, dir: p.dir}), nil
 }
 
-// WatchNames is Watch, and tells a queue which records were created. Where file notification works, polls wake each two
-// seconds only: they are for what a notification may have missed.
+// WatchNames is Watch, and tells a queue which records were created. Where file notification works, a poll wakes only
+// every two seconds, for changes that a notification may have missed.
 func (s *Store) WatchNames(ctx context.Context, partition string) (
 	c <-chan struct{}, made func() (sorts []string, all bool), err error,
 ) {
@@ -246,7 +247,7 @@ func (w *folderWatch) subscribe() bool {
 	return false
 }
 
-// rarely tells whether a poll need not wake, because notifications do.
+// rarely tells whether a poll may be skipped, because notifications wake the waiter.
 func (w *folderWatch) rarely(now time.Time) bool {
 	if w.told == nil || w.cancel == nil || w.store.files.looks.network {
 		return false
@@ -258,7 +259,7 @@ func (w *folderWatch) rarely(now time.Time) bool {
 	return false
 }
 
-// coarse is the time in which a folder may change again and keep its time.
+// coarse is the time within which a second change of a folder may leave its modification time as it is.
 const coarse = 2 * time.Second
 
 func (w *folderWatch) run(ctx context.Context) {
@@ -266,7 +267,7 @@ func (w *folderWatch) run(ctx context.Context) {
 	defer func() {
 		poll.Stop()
 		if w.cancel != nil {
-			w.cancel() // no wake-ups after this
+			w.cancel() // no wake-up comes after the return
 		}
 		close(w.out)
 	}()

@@ -23,7 +23,7 @@ func (t tree) readDir(dir string) ([]entry, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, t.foreign(join(dir, "."), err) // as a folder
+		return nil, t.foreign(join(dir, "."), err) // the "." asks for a folder
 	}
 	defer unix.Close(fd)
 
@@ -65,8 +65,8 @@ func once(entries []entry) []entry {
 // maxDirent is the size of the longest entry.
 const maxDirent = 19 + 255 + 1 + 7
 
-// getdents reads to the end, or until as many calls have returned entries unless that is 0. more tells that there are, or
-// may be, more entries.
+// getdents reads the entries, with at most the given number of calls; 0 is no limit. more tells that there are, or may
+// be, more entries.
 func getdents(fd int, buf []byte, most int, entries []entry) (_ []entry, more bool, err error) {
 	for calls := 1; ; calls++ {
 		n, err := unix.Getdents(fd, buf)

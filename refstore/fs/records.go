@@ -41,7 +41,7 @@ func (s *Store) record(ctx context.Context, sl slot, fields []string) (refstore.
 	if errors.Is(err, iofs.ErrNotExist) && s.gone(ctx, sl) && ctx.Err() == nil {
 		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, s.files.Path(sl.path))
 	}
-	if ctx.Err() != nil { // it may have ended while gone waited for a lock
+	if ctx.Err() != nil { // the context may have ended while gone waited for a lock
 		return refstore.Record{}, ctx.Err()
 	}
 	if err = s.files.ownFault(sl, err); errors.Is(err, refstore.ErrDamaged) {
@@ -74,11 +74,12 @@ func (s *Store) record(ctx context.Context, sl slot, fields []string) (refstore.
 	return r, nil
 }
 
-// foreignVersion is the version of a record in whose place there is something else. No call changes or removes that.
+// foreignVersion is the version of a record in whose place there is something foreign. No call changes or removes the
+// foreign thing.
 const foreignVersion refstore.Version = "foreign"
 
-// ownFault makes an error that concerns one record alone, because a link or a pipe is in its place, one of a damaged record. A
-// link in the place of a folder above it concerns all records there.
+// ownFault makes the error of a link or a pipe in place of one record the error of a damaged record. A link in place of
+// a folder above concerns all records there, and its error stays.
 func (s *files) ownFault(sl slot, err error) error {
 	if e, ok := errors.AsType[*iofs.PathError](err); ok && errors.Is(err, refstore.ErrForeign) && (e.Path == s.Path(sl.path) || e.Path == s.Path(sl.value())) {
 		return fmt.Errorf("%w: %w", refstore.ErrDamaged, err)
@@ -86,7 +87,7 @@ func (s *files) ownFault(sl slot, err error) error {
 	return err
 }
 
-// notFound adds the sentinel to an error that says that a file is missing.
+// notFound adds refstore.ErrNotFound to the error of a missing file.
 func notFound(err error) error {
 	if errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)
@@ -119,7 +120,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	var w writer
 	var v refstore.Version
 	err = s.withRoom(func() (err error) {
-		w = writer{store: s, slot: sl, record: r, durable: durable} // anew when it is called again, since put folds fields
+		w = writer{store: s, slot: sl, record: r, durable: durable} // a new one for each call, since put folds fields
 		w.takeSum()
 		v, err = w.put(ctx)
 		return err
@@ -145,14 +146,14 @@ type writer struct {
 	sum     []byte // the sum or witness to write beside a record that is a file; nil: none
 	witness bool   // sum is a witness
 	durable bool
-	filled  bool     // the folder of the execution was there, with logs
-	sumPath []string // the file of a sum that is to be durable before the value has its name
+	filled  bool     // the folder of the execution existed, with logs
+	sumPath []string // the file of a sum that must be durable before the value gets its name
 
 	alias     string // the path of the record's other name; "": none
 	unaliased bool   // there is no file of that name any more
 }
 
-// put chooses what the record's shape takes.
+// put chooses the way to write by the record's shape.
 func (w *writer) put(ctx context.Context) (refstore.Version, error) {
 	switch {
 	case w.slot.bare && len(w.record.Fields) > 0:
@@ -174,7 +175,7 @@ func (w *writer) makeVirtual() (refstore.Version, error) {
 	case len(w.record.Value) > 0 || len(w.record.Fields) > 0:
 		return refstore.Absent, fmt.Errorf("a record that is a folder has no value and no fields: %w", errors.ErrUnsupported)
 	}
-	_, err := w.store.begin() // as long as the folder is not synced, the session tells others
+	_, err := w.store.begin() // while the folder is unsynced, the session tells other processes so
 	if err == nil {
 		err = w.store.files.inParent(w.slot.path, func() error { return w.store.files.mkdir(w.slot.path) })
 	}
@@ -231,7 +232,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
-// errFolderGone says that a leftover folder had the record's name, and has been removed.
+// errFolderGone says that a leftover folder with the record's name has been removed.
 var errFolderGone = errors.New("the folder of the record has gone")
 
 // fillDir moves the files of a folder built aside into the record's folder, which exists: logs were written before the
@@ -376,7 +377,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	if w.durable && len(w.record.Fields) > 0 { // fields must be durable before the value with which they are read
+	if w.durable && len(w.record.Fields) > 0 { // the fields must be durable before their value
 		if err := w.store.files.syncAbove(w.slot.field(w.record.Fields[0].Name)); err != nil {
 			return refstore.Absent, err
 		}
@@ -418,7 +419,7 @@ func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
 	return st, err
 }
 
-// writeNew writes the value of a record that does not exist, with a version that the key never had.
+// writeNew writes the value of a new record, with a version that the key never had.
 func (w *writer) writeNew(path string) (stamp, error) {
 	st, err := w.store.files.createFile(path, w.record.Value, w.durable)
 	if err != nil {

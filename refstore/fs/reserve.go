@@ -9,15 +9,15 @@ import (
 	"e3/refstore"
 )
 
-// A repository keeps a little space of its disk aside, so that e3 can free more once the disk is full: gc and prune write locks,
-// a session and tombstones before they remove anything, and a sweep a session. Each member may use the space: the file stays,
-// since another's cannot be removed, and is emptied.
+// A repository reserves a little space of its disk, so that e3 can free more once the disk is full: before they remove
+// anything, gc and prune write locks, a session and tombstones, and a sweep writes a session. Each member may use the
+// space by emptying the file. The file itself stays, since a member cannot remove another's file.
 const (
 	reserveName = temp + "/reserve"
 	reserveSize = 128 << 10
 )
 
-// KeepReserve keeps the space aside, unless that is so. A failure costs nothing: the next start tries again.
+// KeepReserve reserves the space, unless it is reserved. A failure costs nothing: the next start tries again.
 func (s *Store) KeepReserve() {
 	if info, err := s.files.Lstat(reserveName); err == nil && info.Size() >= reserveSize {
 		return
@@ -31,8 +31,8 @@ func (s *Store) KeepReserve() {
 	for i := range data {
 		data[i] = byte(rand.Uint32()) // a file system that compresses must not save the space
 	}
-	_ = s.files.modes.Fix(f, s.files.modes.File()) // another member's has the mode
-	_, _ = f.Write(data)                           // as much as there is
+	_ = s.files.modes.Fix(f, s.files.modes.File()) // another member's file has its mode already
+	_, _ = f.Write(data)                           // on a full disk, as much as there is room for
 }
 
 // UseReserve gives the space back to the disk, and reports whether there was any.
@@ -45,8 +45,8 @@ func (s *Store) UseReserve() bool {
 	return err == nil && f.Close() == nil
 }
 
-// withRoom calls do, which writes. On a full disk it removes what dead processes have left there, and if that was something calls
-// do again. Writes of the sweep itself have the reserve instead.
+// withRoom calls do, which writes. On a full disk it sweeps dead processes' files, and calls do again if there were
+// any. For the writes of the sweep itself there is the reserve.
 func (s *Store) withRoom(do func() error) error {
 	err := do()
 	if !refstore.DiskFull(err) || !s.making.CompareAndSwap(false, true) {

@@ -17,7 +17,7 @@ import (
 	"e3/refstore"
 )
 
-// session is this store's folder under tmp/, and the lock whose hold shows that its process lives.
+// session is this store's folder under tmp/, and a lock: while the lock is held, the process lives.
 //
 // The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> exists, and removed after it. So a
 // folder without a lock file, or with an unlocked one, belongs to a dead session. The lock file holds Options.Boot. Its
@@ -25,7 +25,7 @@ import (
 // folder whose names begin with protectPrefix list the names that the session protects, one per line.
 type session struct {
 	in    tree
-	name  string // of the folder
+	name  string // path of the folder
 	lock  *os.File
 	began time.Time
 	count atomic.Uint64
@@ -44,8 +44,8 @@ func (t *session) next() string {
 	return t.name + string(filepath.Separator) + strconv.FormatUint(t.count.Add(1), 10)
 }
 
-// end removes the session. If unsynced, its lock file stays like a dead process's: then the next run knows that what this
-// store has written may not be durable.
+// end removes the session. With unsynced, the lock file stays like a dead process's: the next run then knows that this
+// store's writes may not be durable.
 func (t *session) end(unsynced bool) error {
 	if t.keep.Load() {
 		return t.lock.Close()
@@ -57,8 +57,8 @@ func (t *session) end(unsynced bool) error {
 }
 
 // SessionDir returns the folder for temporary files of this store, and makes it if necessary. It is on the repository's
-// file system. It is removed by [Store.Close], or by a [Store.Sweep] of another process once this one is dead. Names
-// that consist of digits only, or of "protect-" and digits, are the store's own.
+// file system. [Store.Close] removes it, or a [Store.Sweep] of another process once this process is dead. Names that
+// consist of digits only, or of "protect-" and digits, are the store's own.
 func (s *Store) SessionDir() (string, error) {
 	dir, _, err := s.Session()
 	return dir, err
@@ -96,8 +96,8 @@ func (s *Store) KeepSession() {
 	}
 }
 
-// begin returns the session, and makes it if necessary. Where that leaves nearly no room on the disk, it sweeps: what is written in
-// the session's folder comes next.
+// begin returns the session, and makes it if necessary. If this leaves nearly no room on the disk, it sweeps, since the
+// caller is about to write into the session's folder.
 func (s *Store) begin() (t *session, err error) {
 	made := false
 	err = s.withRoom(func() error {
@@ -105,12 +105,12 @@ func (s *Store) begin() (t *session, err error) {
 		return err
 	})
 	if made && s.files.scarce(reserveSize) {
-		_, _ = s.Sweep(context.Background()) // whatever remains, the next write tells whether it fits
+		_, _ = s.Sweep(context.Background()) // however much room there is now, the next write tells whether it fits
 	}
 	return t, err
 }
 
-// beginNow is begin in the room that there is.
+// beginNow is begin without a sweep.
 func (s *Store) beginNow() (t *session, made bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,8 @@ func (s *Store) beginNow() (t *session, made bool, err error) {
 	return s.session, made, nil
 }
 
-// newSession begins a session. If it replaces another, since is the beginning of that one; otherwise zero.
+// newSession begins a session. If it replaces an earlier session, since is the beginning of that session; otherwise
+// zero.
 func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
@@ -145,7 +146,7 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A sweep or a listing of live sessions may interfere: then the lock is held, or the file is gone.
+		// A sweep or a listing of live sessions may hold the lock, or have removed the file.
 		err = filelock.Try(lock, true)
 		if err == nil && !s.files.same(lock, dir+lockSuffix) {
 			err = filelock.ErrLocked
@@ -170,8 +171,8 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 
 // dateSession writes the boot into a held lock file, which sets the file's time to the file system's current time, and
 // returns that time. It is called after locking: so a collector that does not see this session began before it. A
-// session that replaces another keeps that one's date, because objects stored under the earlier session still need its
-// protection.
+// session that replaces an earlier one keeps the earlier date, because objects stored under the earlier session still
+// need protection.
 func (s *Store) dateSession(lock *os.File, name string, since time.Time) (time.Time, error) {
 	boot := s.boot()
 	_, err := lock.WriteString(boot)
@@ -243,15 +244,15 @@ func (s *Store) aside(write func(path string) error) error {
 	}
 }
 
-// Sweep removes the sessions of dead processes with their files, and returns their number, without those that have ended
-// with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time, and on a full disk
-// uses the reserve.
+// Sweep removes the sessions of dead processes with their files, and returns their number; sessions that ended with
+// unsynced writes do not count. Folders that this user may not remove stay. Sweep may run at any time; on a full disk
+// it uses the reserve.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	n, _, err := s.sweepFull(ctx)
 	return n, err
 }
 
-// sweepFull is Sweep. It tells whether it has used the reserve.
+// sweepFull is Sweep, and also tells whether it used the reserve.
 func (s *Store) sweepFull(ctx context.Context) (n int, used bool, err error) {
 	n, err = s.sweep(ctx)
 	if refstore.DiskFull(err) && s.UseReserve() {
@@ -305,7 +306,8 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
-	if len(dead) > 0 && !s.files.unsynced.off { // until this store has synced, its own session stands for theirs
+	// until this store has synced, its own session stands for the swept ones
+	if len(dead) > 0 && !s.files.unsynced.off {
 		s.files.unsynced.doubt(true)
 		if _, _, err := s.beginNow(); err != nil {
 			return 0, fmt.Errorf("sweep: %w", err)
@@ -316,14 +318,14 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
-		ended := s.files.tree.exists(d.name) // without its folder, it has ended and left its lock file
+		ended := s.files.tree.exists(d.name) // a session without its folder has ended and left its lock file
 		err := s.deadSession(ctx, s.files.absolute(d.name))
 		if err == nil {
 			err = s.files.removeDead(d)
 		}
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
-			if d.lock != nil && !lost.IsZero() { // its folder stays, but Mend has been called
+			if d.lock != nil && !lost.IsZero() { // the session's folder stays, but Mend has been called
 				_ = writeText(d.lock, []byte(s.boot()))
 			}
 		case err != nil:
@@ -341,8 +343,8 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 
 // deadSession is a dead process's session, locked against other sweepers.
 type deadSession struct {
-	name  string   // of its folder
-	lock  *os.File // nil if there is none
+	name  string   // path of the folder
+	lock  *os.File // the lock file; nil if there is none
 	began time.Time
 	boot  string
 }
@@ -360,7 +362,7 @@ func (s *files) findDead(ctx context.Context, name, now string, waiting filelock
 	err = filelock.Try(lock, true)
 	if errors.Is(err, filelock.ErrLocked) && mended(lock, now) {
 		// The session began under another boot, so the lock's holder is a sweeper that repairs the effects of a power
-		// loss. Wait for it before reading anything.
+		// loss. Wait for that sweeper before reading anything.
 		if err := waiting.Wait(ctx, lock, true); err != nil {
 			return nil, err
 		}
@@ -382,8 +384,8 @@ func (s *files) findDead(ctx context.Context, name, now string, waiting filelock
 	return nil, err
 }
 
-// mended reports whether a locked session belongs to another boot of this machine, so that its lock is held by a
-// sweeper. A held lock of another machine's session means that the session lives.
+// mended reports whether a locked session belongs to another boot of this machine: then a sweeper holds the lock. If
+// the session belongs to another machine, the held lock means that it lives.
 func mended(lock *os.File, now string) bool {
 	boot, err := readText(lock)
 	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
@@ -411,7 +413,7 @@ func (d *deadSession) read() error {
 func (s *files) removeDead(d deadSession) error {
 	err := s.discard(d.name)
 	if d.lock != nil && err == nil {
-		err = s.removeIfThere(d.name + lockSuffix) // a session that is about to begin would remove the name itself
+		err = s.removeIfThere(d.name + lockSuffix) // a session that begins under this name would remove the file itself
 	}
 	return err
 }

@@ -15,8 +15,8 @@ import (
 	"e3/refstore"
 )
 
-// A stream is a plain file that grows in place. Changes hold the lock of its key's shard, of a log that of its execution's: a
-// lock on the file itself could be held by each reader. A sealed stream is a file without a write bit.
+// A stream is a plain file that grows in place. Changes hold the lock of its key's shard; for a log, of its execution's
+// shard. A lock on the file itself would be open to every reader. A sealed stream is a file without a write bit.
 
 // Append implements [refstore.Streams]. A process that is killed within the call may leave a part of data: a torn tail.
 func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
@@ -193,7 +193,7 @@ func (s *files) below(ctx context.Context, dir, partition string, segments int, 
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		path, _ := folders.path(name) // it was found
+		path, _ := folders.path(name) // the key was found, so it has a path
 		if more, err := s.below(ctx, path, partition+"/"+name, segments-1, f); err != nil || !more {
 			return false, err
 		}
@@ -283,7 +283,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 	}
 }
 
-// lockOf is the key whose shard is locked for a change of a stream.
+// lockOf returns the key whose shard is locked for a change of a stream.
 func lockOf(key refstore.Key) refstore.Key {
 	execution, ok := strings.CutPrefix(key.Partition, "LOG/")
 	if !ok {

@@ -9,10 +9,10 @@ import (
 	"e3/refstore"
 )
 
-// The sum of a record that is a file is in a file beside it, which is written in place and never synced. A sum that was
-// torn by a crash is detected by its own checksum, and ignored. A record with its sum in its value has a witness there
-// instead. The file is written after a new value, and removed before its record is deleted. So if it exists alone, the
-// record's file was removed by other means.
+// The sum of a record that is a file lies in a second file, which is overwritten and never synced. A sum that was torn
+// by a crash is detected by its own checksum, and ignored. If a record's value holds its sum, a witness takes the
+// place of this file. The second file is written after a new value, and removed before its record is deleted. So if it
+// exists alone, the record's file was removed by other means.
 const sumSuffix = "~sum"
 
 // takeSum removes the sum, or the witness, from the fields to write.
@@ -28,8 +28,8 @@ func (w *writer) takeSum() {
 	}
 }
 
-// putSum writes the sum, if there is one. Before old, a value that is not empty, is replaced, the sum is only noted for the
-// sync. It needs the shard's lock.
+// putSum writes the sum, if there is one. If a value that is not empty, old, is about to be replaced, putSum only notes
+// the sum's file for the sync. It needs the shard's lock.
 func (w *writer) putSum(old stamp) error {
 	if w.sum == nil {
 		return nil
@@ -55,7 +55,7 @@ func (w *writer) putSum(old stamp) error {
 
 // sumBefore writes the sum before a value is replaced. In two cases it removes the sum instead: if the old value is
 // empty, since a truncated file must not pass as that value; and if the new value need not survive a loss of power,
-// since no old sum may remain beside it. A witness fits every value and stays.
+// since the old sum must not stay beside the new value. A witness fits every value and stays.
 func (w *writer) sumBefore(old stamp) error {
 	if w.witness {
 		return nil
@@ -66,7 +66,7 @@ func (w *writer) sumBefore(old stamp) error {
 	return w.putSum(old)
 }
 
-// sumAfter writes the sum after an empty value was replaced, and a missing witness.
+// sumAfter writes the sum after the replacement of an empty value. It also writes a missing witness.
 func (w *writer) sumAfter(old stamp) error {
 	if w.witness {
 		if err := w.store.files.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {
@@ -107,7 +107,7 @@ func (s *Store) gone(ctx context.Context, sl slot) bool {
 	if !remains() {
 		return false
 	}
-	if sl.shape == dirShape { // they may soon be a record (fillDir), or the folder was removed while it was read
+	if sl.shape == dirShape { // the files may soon be a record (fillDir), or the folder was removed while it was read
 		if sh, err := s.lockShard(ctx, sl.key); err == nil {
 			defer sh.Close() // nothing was written
 			if !remains() {
@@ -115,7 +115,7 @@ func (s *Store) gone(ctx context.Context, sl slot) bool {
 			}
 		}
 	}
-	return errors.Is(s.files.tree.exists(sl.value()), iofs.ErrNotExist) // it may just have been created
+	return errors.Is(s.files.tree.exists(sl.value()), iofs.ErrNotExist) // the record may just have been created
 }
 
 // removeGone removes the sum and the side fields of a record that is gone.
@@ -137,7 +137,7 @@ func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	return nil
 }
 
-// withSums adds the sort keys of records of which only the sums exist to sorts, from index from on.
+// withSums adds to sorts, from index from on, the sort keys for which only a sum exists.
 func withSums(sorts []string, from int, sums []string) []string {
 	if len(sums) == 0 {
 		return sorts

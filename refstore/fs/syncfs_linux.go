@@ -12,7 +12,7 @@ func syncFS(t tree) error { return t.Control(unix.Syncfs) }
 
 // unwrittenBytes returns how many bytes of all file systems wait to be written; 0 if that is unknown.
 func unwrittenBytes() int64 {
-	text, _ := os.ReadFile("/proc/meminfo") // without it nothing is known
+	text, _ := os.ReadFile("/proc/meminfo") // without this file the number is unknown
 	return sumUnwritten(text)
 }
 

@@ -45,8 +45,8 @@ func (t tree) createFile(name string, data []byte, m modes.Modes, durable bool) 
 	return t.fstat(fd, name)
 }
 
-// readFile returns the content of a regular file. If the file may be overwritten, and is so meanwhile, readFile reads it
-// again.
+// readFile returns the content of a regular file. If the file may be overwritten, and is overwritten meanwhile,
+// readFile reads it again.
 func (t tree) readFile(name string, overwritten bool) ([]byte, stamp, error) {
 	fd, err := t.Descriptor(name, unix.O_RDONLY|beneath.Nonblock, 0)
 	if err != nil {
@@ -97,11 +97,11 @@ func readAll(fd int, data []byte) error {
 // pwrite writes to a file; tests replace it.
 var pwrite = unix.Pwrite
 
-// overwrite replaces the content of a regular file with a stamp by a longer one, in one write. With errElsewhere the
-// content belongs into another file, which takes the place of this one: nothing has changed, or the file is torn, as after
-// a write that was cut short.
+// overwrite replaces the content of the regular file with the given stamp by a longer content, in one write. With
+// errElsewhere the caller replaces the file by another one: nothing has changed, or the file is torn, as after a write
+// that was cut short.
 //
-// names is how many names the file has.
+// names is the number of names that the file must have.
 func (t tree) overwrite(name string, data []byte, was stamp, names uint64) (err error) {
 	fd, err := t.Descriptor(name, unix.O_WRONLY|beneath.Nonblock, 0)
 	if err != nil {
@@ -142,7 +142,7 @@ func (t tree) look(name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// exists returns an error if there is nothing of a name. It opens nothing either.
+// exists returns an error if nothing has the name. It opens nothing either.
 func (t tree) exists(name string) error {
 	_, err := t.look(name)
 	return err

@@ -69,7 +69,7 @@ func (t tree) statFile(name string) (stamp, error) {
 	return t.stampOf(info, name)
 }
 
-// exists returns an error if there is nothing of a name.
+// exists returns an error if nothing has the name.
 func (t tree) exists(name string) error {
 	_, err := t.Lstat(name)
 	return err
@@ -89,7 +89,8 @@ func (t tree) statOpen(name string) (stamp, error) {
 	return t.stampOf(info, name)
 }
 
-// stampOf leaves the inode out: the time alone distinguishes versions, since each is later than the one that it replaces.
+// stampOf leaves the inode out: the time alone distinguishes versions, since each version is later than the replaced
+// one.
 func (t tree) stampOf(info iofs.FileInfo, name string) (stamp, error) {
 	if !info.Mode().IsRegular() {
 		return stamp{}, &iofs.PathError{Op: "open", Path: t.Path(name), Err: notRegular(info)}
@@ -109,5 +110,5 @@ func (t tree) sync(name string) error {
 // subfolders returns the number of folders in a folder; less than 0: the system does not tell.
 func (t tree) subfolders(string) int64 { return -1 }
 
-// scarce is not known here: a full disk shows when something is written.
+// scarce returns false: free space is unknown here, and a full disk shows when something is written.
 func (t tree) scarce(uint64) bool { return false }

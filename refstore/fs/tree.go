@@ -39,7 +39,7 @@ func (t tree) openFile(name string, flags int, perm iofs.FileMode) (*os.File, er
 	return f, nil
 }
 
-// isFolder returns an error unless a name is that of a folder.
+// isFolder returns an error unless a name belongs to a folder.
 func (t tree) isFolder(name string) error {
 	info, err := t.lstat(name)
 	if err == nil && !info.IsDir() {
@@ -83,7 +83,7 @@ func (t tree) removeIfThere(name string) error {
 	return err
 }
 
-// same reports whether an open file is still the one of a name.
+// same reports whether a name still belongs to an open file.
 func (t tree) same(f *os.File, name string) bool {
 	there, err := t.Lstat(name)
 	if err != nil {
@@ -93,7 +93,7 @@ func (t tree) same(f *os.File, name string) bool {
 	return err == nil && beneath.SameFile(here, there)
 }
 
-// foreign names what was in the way to a name, if that is the error.
+// foreign names the foreign thing in the way to a name, if the error tells of one.
 func (t tree) foreign(name string, err error) error {
 	at, mode, ok := t.Obstacle(name, err)
 	switch {
@@ -107,7 +107,7 @@ func (t tree) foreign(name string, err error) error {
 	return &iofs.PathError{Op: "open", Path: t.Path(at), Err: err}
 }
 
-// errLink is errNotRegular for a link.
+// errLink says that a link is in place of a file.
 var errLink error = linkError{}
 
 type linkError struct{}
@@ -116,7 +116,7 @@ func (linkError) Error() string { return "it is a link; e3 makes none here: remo
 
 func (linkError) Is(target error) bool { return target == refstore.ErrForeign }
 
-// notFolder is errNotRegular in the place of a folder.
+// notFolder says that something else is in place of a folder.
 type notFolder struct{}
 
 func (notFolder) Error() string { return "it is no folder, so e3 has not put it there; move it away" }

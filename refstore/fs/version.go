@@ -17,8 +17,7 @@ import (
 	"e3/refstore"
 )
 
-// maxFile bounds a value that is read into memory. e3 writes no value of this size, so a larger file has another
-// origin.
+// maxFile bounds a value that is read into memory. e3 writes no value of this size, so a larger file is not e3's.
 const maxFile = 1 << 30
 
 var (
@@ -27,7 +26,7 @@ var (
 	errNotFolder  = notFolder{}
 )
 
-// stamp has the parts of a version.
+// stamp holds the parts of a version.
 type stamp struct {
 	mtime int64 // ns since 1970
 	inode uint64
@@ -47,8 +46,8 @@ func (st stamp) version() refstore.Version {
 // virtualVersion is the version of a record that is just a folder.
 const virtualVersion refstore.Version = "folder"
 
-// raise gives a file that only this process uses a modification time above floor, even after rounding by the file
-// system: some keep only microseconds, seconds or even pairs of seconds.
+// raise gives a file, which only this process uses, a modification time above floor, even after the file system has
+// rounded it: some file systems keep only microseconds, seconds or even pairs of seconds.
 func (s *Store) raise(name string, floor int64) (stamp, error) {
 	next := max(s.now().UnixNano(), floor+1)
 	for _, step := range []time.Duration{0, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
@@ -110,7 +109,8 @@ type floors struct {
 	files  map[string]*os.File // by path
 }
 
-// read reads the beginning of a lock file. A client of a network file system may have an older content of an open file.
+// read reads the beginning of a lock file. The client of a network file system may cache an older content of an open
+// file.
 func (f *floors) read(s *files, path string, text []byte) (int, error) {
 	f.mu.Lock()
 	file := f.files[path]
@@ -168,7 +168,7 @@ func parseFloor(text []byte) int64 {
 	return floor
 }
 
-// raiseFloor is called before a value of that modification time is deleted.
+// raiseFloor is called before a value with the given modification time is deleted.
 func (sh shard) raiseFloor(mtime int64) error {
 	text := make([]byte, floorSize)
 	n, err := sh.ReadAt(text, 0)

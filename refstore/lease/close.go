@@ -57,7 +57,7 @@ func (l *Leases) Close() error {
 	if !lost {
 		s.releaseAll(ctx, held)
 	}
-	l.freeing.wait(ctx) // what others are releasing is released in the session
+	l.freeing.wait(ctx) // another goroutine releases it, and needs the session
 	if err := s.endSession(ctx, lost); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
@@ -74,9 +74,10 @@ func (s *session) releaseAll(ctx context.Context, list []*held) {
 		slots <- struct{}{}
 		g.Go(func() {
 			if h.previous != nil {
-				_, _ = s.release(ctx, h.key, h.nonce, true) // if this fails, the end of the session frees it, and the next holder still gets the texts
+				// after a failure the end of the session frees the hold, and the next holder still gets the texts
+				_, _ = s.release(ctx, h.key, h.nonce, true)
 			} else {
-				_ = h.Unlock() // never fails; the end of the session frees the rest
+				_ = h.Unlock() // never fails: the end of the session frees what it cannot release
 			}
 			<-slots
 		})
@@ -84,9 +85,9 @@ func (s *session) releaseAll(ctx context.Context, list []*held) {
 }
 
 // endSession deletes the session record, which frees every hold that names it. The record stays in three cases. A
-// lost session is marked dead, since its requests may still arrive. So is one whose collection may still delete
-// objects. One that answered a collection which still runs is marked ended: it may have relied on a name after the
-// collector read the references.
+// lost session is marked dead, since its requests may still arrive. A session whose collection may still delete
+// objects is marked dead, too. A session that answered a running collection is marked ended: it may have relied on
+// a name after the collector read the references.
 func (s *session) endSession(ctx context.Context, lost bool) error {
 	key := sessionKey(s.name())
 	s.mu.Lock()
@@ -108,7 +109,7 @@ func (s *session) endSession(ctx context.Context, lost bool) error {
 			rec := s.record()
 			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.epochWritten, s.parts, flat(s.tail[:s.public])
 			s.mu.Lock()
-			rec.Protected, rec.Large = s.protected() // the collector may not have read them yet
+			rec.Protected, rec.Large = s.protected() // the collector may not have read the session's names yet
 			s.mu.Unlock()
 			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: encode(rec), Version: version})
 		default:
@@ -162,7 +163,8 @@ func (w *watcher) markClosed(ctx context.Context, id string) (view, error) {
 		death.Closed = true
 		v.rec.Death = &death
 		_, err = w.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
-		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // another process dated or swept it
+		// another process dated or swept the session
+		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) {
 			return v, err
 		}
 	}

@@ -13,11 +13,11 @@ import (
 const MaxCondemned = 1 << 16
 
 // Condemn announces that objects of one shard (names that begin with that byte) are about to be deleted, and returns
-// those that no session relies on. The caller may delete only these, and only while [Leases.Held] returns nil. Condemn
-// is part of the collection that [Leases.Quiesce] began; without one it begins one, which lasts until done is called. A
-// shard has one list at a time. The caller calls done once every deletion was answered. If an answer is missing, the
-// deletion may still arrive: the caller then leaves the list in place, so that no session relies on its names before
-// the deletion has settled.
+// the names that no session relies on. The caller may delete only these, and only while [Leases.Held] returns nil.
+// Condemn is part of the collection that [Leases.Quiesce] began; without a collection it begins one, which lasts
+// until done is called. A shard has one list at a time. The caller calls done once every deletion was answered. If an
+// answer is missing, the deletion may still arrive: the caller then leaves the list in place, so that no session
+// relies on its names before the deletion has settled.
 func (l *Leases) Condemn(ctx context.Context, shard byte, names [][32]byte) (free [][32]byte, done func(context.Context) error, err error) {
 	free, done, err = l.condemn(ctx, shard, names)
 	if err != nil {
@@ -127,8 +127,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 	return free, remove, nil
 }
 
-// free reads the names that sessions rely on, after the list was written, and returns the condemned names that are not
-// among them.
+// free returns the condemned names that no session relies on. It reads the sessions' names after the list was written.
 func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byte, err error) {
 	recent, err := c.read(ctx)
 	if err != nil {
@@ -150,8 +149,8 @@ func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byt
 	return free, c.l.Held()
 }
 
-// write writes a list if there is none, or replaces one of this process whose removal failed. late says that an earlier
-// try of the write may still arrive.
+// write creates a list, or replaces an old list of this process whose removal failed. late says that an earlier try of
+// the write may still arrive.
 func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (v refstore.Version, late bool, err error) {
 	there := refstore.Record{Key: key}
 	for {
@@ -175,8 +174,8 @@ func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) 
 	}
 }
 
-// read adds the names in the sessions' parts to relied, and returns the names that are in no part yet. Dead and ended
-// sessions count as well: their last writes may have come after the references were read.
+// read adds the names in the sessions' parts to relied, and returns the names that are not in a part yet. Dead and
+// ended sessions count as well: their last writes may have come after the references were read.
 func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, err error) {
 	recent = make(map[[32]byte]struct{})
 	there := false

@@ -83,7 +83,7 @@ type collection struct {
 	s     *session
 	epoch uint64
 
-	shared  bool // begun by Condemn; sharers is guarded by Leases.joining
+	shared  bool // begun by Condemn; Leases.joining guards sharers
 	sharers int
 
 	mu    sync.Mutex
@@ -91,7 +91,7 @@ type collection struct {
 
 	reading chan struct{}         // holds a token while parts are read, or their names are used
 	relied  map[[32]byte]struct{} // names that any session relies on, as read from parts
-	parts   map[string]uint64     // how many parts of each session were read
+	parts   map[string]uint64     // number of parts read of each session
 }
 
 // collecting returns the epoch of this process's collection, 0 if there is none.
@@ -135,7 +135,7 @@ func (l *Leases) quiesce(ctx context.Context) (*collection, error) {
 	return c, nil
 }
 
-// raise sets the epoch.
+// raise sets the epoch, which begins a collection.
 func (c *collection) raise(ctx context.Context) error {
 	for try := 0; ; try++ {
 		rec, version, err := c.l.epoch(ctx)
@@ -185,8 +185,8 @@ func (c *collection) raise(ctx context.Context) error {
 	}
 }
 
-// settled returns nil once no request of another collector can still arrive, or an error that says why one can. It
-// waits at most [lingers]. A stopped collector sends nothing after it resumes: each request asks Held first.
+// settled returns nil once no request of another collector can still arrive, else an error with the reason. It waits at
+// most [lingers]. A stopped collector sends nothing after it resumes: each request asks Held first.
 func (c *collection) settled(ctx context.Context, session string) error {
 	for try := 0; ; try++ {
 		v, err := c.l.judgeNow(ctx, session)
@@ -302,10 +302,10 @@ func (c *collection) end() {
 	if len(unanswered) > 0 || c.l.endEpoch(ctx, c.s, c.epoch) != nil {
 		return // follow retries it later
 	}
-	_, _ = c.l.Sweep(ctx) // removes sessions that ended meanwhile; a later sweep removes the rest
+	_, _ = c.l.Sweep(ctx) // it removes sessions that ended meanwhile; after a failure a later sweep does
 }
 
-// unsettled returns how long unanswered deletions of this process may still arrive.
+// unsettled returns the time for which unanswered deletions of this process may still arrive.
 func (l *Leases) unsettled() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

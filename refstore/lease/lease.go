@@ -39,11 +39,11 @@
 //
 // # Calls
 //
-// A claim is one write, and its release another. So is a lock that is free; a held or shared one costs a read and a
-// write. A refused attempt costs a write and a read of the holder's record the first time, afterwards a read, and a
-// read of the holder's session each [Options.TTL]/15. A renewal is a write and a read of the epoch. [Leases.Rely] is
-// free outside of a collection. During one it costs a write, which concurrent callers share, and a read for each new
-// name.
+// Taking a claim is one write, and its release another. The same holds for a free lock; a held or shared lock costs
+// a read and a write. The first refused attempt costs a write and a read of the holder's record. Each later attempt
+// costs a read, and a read of the holder's session each [Options.TTL]/15. A renewal is a write and a read of the
+// epoch. [Leases.Rely] is free outside of a collection. During one it costs a write, which concurrent callers share,
+// and a read for each new name.
 package lease
 
 import (
@@ -63,31 +63,34 @@ import (
 
 // Options tune leases. The zero value is right for one machine.
 type Options struct {
-	// TTL is how long a session counts as alive without renewal. 0 is 15 s. Observers use the longer of their own TTL
-	// and the session's.
+	// TTL is the time for which a session counts as alive without renewal. 0 is 15 s. Observers use their own TTL or
+	// the session's, whichever is longer.
 	TTL time.Duration
-	// Settle is how long requests of a lost session may still arrive. 0 is 5 min. Sending checks requests that delete
-	// objects, or write references to them, after they are signed; so Settle is how long servers accept a signature,
-	// plus a minute.
+	// Settle is the time for which requests of a lost session may still arrive. 0 is 5 min. It is the time for which
+	// servers accept a signature, plus a minute: Sending checks requests that delete objects, or write references to
+	// them, after they are signed.
 	Settle time.Duration
 	// Owner describes the process. Without an id, it is this process.
 	Owner Owner
-	// Clock is the clock that dates the objects. All machines ask the same one. nil is this machine's.
+	// Clock is the clock that dates the objects. All machines ask the same clock. nil is this machine's clock.
 	Clock func(ctx context.Context) (time.Time, error)
-	// Relied converts a name that a session relies on to the form of a protected name. nil is its hex digits.
+	// Relied converts a name that a session relies on to the form of a protected name. nil converts it to its hex
+	// digits.
 	Relied func(name [32]byte) string
 
 	// Retake lets a session that was found dead go on under another id, if no process has taken over its locks and no
-	// collection has passed it over. It is for a process whose session no record names but its own locks and claims.
+	// collection has passed it over. It is for a process whose session is named only by the process's own locks and
+	// claims.
 	Retake bool
 
 	// Renewed, if set, is called after each successful renewal of the session, including the first, with the time at
 	// which it was sent, by Elapsed. It must not block.
 	Renewed func(sent time.Duration)
 
-	// Elapsed is a clock that continues while the machine sleeps, with any origin. nil is the system's.
+	// Elapsed is a clock that continues while the machine sleeps, with any origin. nil is the system's clock.
 	Elapsed func() time.Duration
-	// Alive reports whether a process runs, if that can be known. nil knows processes of this boot and pid namespace.
+	// Alive reports whether a process runs, and whether that is known. With nil, processes of this boot and pid
+	// namespace are known.
 	Alive func(process.ID) (alive, known bool)
 }
 
@@ -178,12 +181,12 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 }
 
-// Limit is how long after sending a renewal this process may rely on it.
+// Limit is the time for which this process may rely on a renewal after sending it.
 func (l *Leases) Limit() time.Duration { return l.o.limit() }
 
 func (o *Options) limit() time.Duration { return o.TTL / 5 * 4 }
 
-// patience bounds calls in the background, and those that must not hang.
+// patience bounds calls in the background, and other calls that must not hang.
 func (o *Options) patience() time.Duration { return min(o.TTL/3, 5*time.Second) }
 
 // Pace implements [refstore.Leased].
@@ -195,8 +198,8 @@ func (l *Leases) Pace() (first, most time.Duration) {
 func (l *Leases) Lost() <-chan struct{} { return l.lost }
 
 // Held returns [refstore.ErrLost] once this process can no longer be sure that it still has its holds, or
-// [refstore.ErrSuspended] if it may outlast that. It reads only the clock. A deletion should call it as late as
-// possible.
+// [refstore.ErrSuspended] if the session may outlast a missed renewal. It reads only the clock. A deletion
+// should call it as late as possible.
 func (l *Leases) Held() error {
 	if err := l.final(); err != nil {
 		return err
@@ -225,7 +228,7 @@ func (l *Leases) usable() error {
 	return nil
 }
 
-// lose records that other processes may own this process's holds.
+// lose notes that other processes may own this process's holds.
 func (l *Leases) lose(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,8 +283,8 @@ func (l *Leases) Confirm(ctx context.Context) error {
 	}
 }
 
-// checkOwn finds out, from a read of the session's own record, whether the session is still marked alive. If it is not,
-// and may begin anew, it is buried and the error is nil.
+// checkOwn finds out, from a read of the session's own record, whether the session is still marked alive. A session
+// that is marked dead but may begin anew is buried, and the error is nil.
 func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ error) {
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):

@@ -40,7 +40,7 @@ func (h *held) Previous() []byte { return bytes.Clone(h.previous) }
 // Unlock implements [refstore.Lock]. If the store does not answer, the release is retried until the session ends; this
 // process no longer has the hold. A lost hold is not released: its process may be disconnected, and has to end soon.
 func (h *held) Unlock() error {
-	h.l.freeing.begin() // first: a second call that Close makes returns at once, and Close then waits for the first
+	h.l.freeing.begin() // before all else: a second call, by Close, returns at once, and Close then waits for this one
 	defer h.l.freeing.end()
 	if h.released.Swap(true) {
 		return nil
@@ -107,7 +107,7 @@ func (l *Leases) has(nonce uint64) bool {
 }
 
 // acquired registers a hold after its record was written. If the session was lost meanwhile, other processes may
-// already treat the write as a dead session's.
+// already treat the record as a dead session's.
 func (l *Leases) acquired(ctx context.Context, h *held) (refstore.Lock, error) {
 	l.mu.Lock()
 	delete(l.refused, h.key)
@@ -137,7 +137,7 @@ func (l *Leases) giveUp(s *session, h *held) {
 	s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
 }
 
-// maxRefused bounds how many refused locks and claims are remembered.
+// maxRefused bounds the number of refused locks and claims that are remembered.
 const maxRefused = 1 << 14
 
 // wasRefused reports whether the last try found a holder. If so, a read comes first, since it is cheaper than a write
@@ -251,9 +251,9 @@ func backoff(ttl time.Duration, try int) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// latest cuts the texts of dead holders to what a record can hold, so that a lock survives any number of deaths. For a
-// claim this is more than a thousand holders: each has handled those before it, or died in less time than a command
-// takes.
+// latest cuts the texts of dead holders to the size of a record, so that a lock survives any number of deaths. A
+// claim's record has room for more than a thousand holders. Each holder has handled the texts before it, or died in
+// less time than a command takes.
 func latest(previous []byte) []byte {
 	if len(previous) <= maxText {
 		return previous
@@ -349,8 +349,8 @@ func decodeHolds(r refstore.Record) (*lockRecord, error) {
 }
 
 // release removes a hold of this session from a lock, or deletes its claim or list, and returns whether it was there.
-// owed says that the hold was taken over from a dead holder whose leftovers may not have been cleaned up: the record
-// then passes to noSession, so that the next holder gets the text.
+// With owed, the leftovers of a dead holder from whom the hold was taken over may not have been cleaned up: the
+// record then passes to noSession, so that the next holder gets the text.
 func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, owed bool) (was bool, err error) {
 	for try := 0; ; try++ {
 		there, err := s.l.read(ctx, key)
@@ -386,7 +386,7 @@ func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, o
 	}
 }
 
-// ownerless is the record of a lock or claim with one holder, passed on to noSession.
+// ownerless passes the record of a lock or claim with one holder on to noSession.
 func ownerless(r refstore.Record, rec *lockRecord) []byte {
 	h := hold{Session: noSession, Text: rec.Holders[0].chain()}
 	if r.Key.Partition == locksPartition {
@@ -395,14 +395,14 @@ func ownerless(r refstore.Record, rec *lockRecord) []byte {
 	return encode(claimRecord{h})
 }
 
-// Holder implements [refstore.Locker]. It writes nothing, and takes a holder for alive unless it is known to be dead.
+// Holder implements [refstore.Locker]. It writes nothing. A holder counts as alive unless it is known to be dead.
 // Repeated calls notice a death within a lease.
 func (l *Leases) Holder(ctx context.Context, name string) (holder []byte, isHeld bool, err error) {
 	holder, _, isHeld, err = l.HeldBy(ctx, name)
 	return holder, isHeld, err
 }
 
-// HeldBy implements [refstore.Hearing], at the cost of Holder.
+// HeldBy implements [refstore.Hearing]. It costs as much as Holder.
 func (l *Leases) HeldBy(ctx context.Context, name string) (holder []byte, heard refstore.Heard, isHeld bool, err error) {
 	key := lockKey(name)
 	if err := errors.Join(key.Validate(), ctx.Err()); err != nil {

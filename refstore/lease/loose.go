@@ -11,13 +11,13 @@ import (
 // have, or a record beside the session's that is no longer needed.
 type looseEnd struct {
 	key   refstore.Key
-	nonce uint64 // of the hold
+	nonce uint64 // nonce of the hold
 	whole bool   // delete the record itself
 	owed  bool   // the hold was taken over from a dead holder; see release
 	late  bool   // it may recur after its removal
 	after uint64 // only after this many writes of the session's record
 
-	due, wait, until time.Duration // next try, by Options.Elapsed; the pause after it; when to give up
+	due, wait, until time.Duration // the next try, by Options.Elapsed; the pause after that try; the time to give up
 }
 
 // maxLoose bounds the loose ends. The end of the session frees the others.
@@ -34,9 +34,9 @@ func (s *session) addLooseEnd(e looseEnd) {
 	}
 }
 
-// resolveLooseEnds tries the loose ends that are due. A removed one is done, unless it may recur. An absent one may
-// still arrive until the session's requests have settled. Since other processes wait for it, it is tried at least every
-// two leases.
+// resolveLooseEnds tries the loose ends that are due. A loose end is done once it was removed, unless it may recur. An
+// absent record may still arrive until the session's requests have settled. Other processes wait for it, so it is tried
+// at least every two leases.
 func (s *session) resolveLooseEnds(ctx context.Context) {
 	s.mu.Lock()
 	now, written := s.l.o.Elapsed(), s.written

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// A watcher is the knowledge of this process about other sessions. All methods are safe for concurrent use.
+// A watcher keeps what this process knows about other sessions. All methods are safe for concurrent use.
 type watcher struct {
 	table
 	own ownerRecord
@@ -25,21 +25,21 @@ type watcher struct {
 	renewed, disturbed atomic.Int64
 }
 
-// sighting is the knowledge about another session, by this process's elapsed time.
+// sighting is what is known about another session; its times are this process's elapsed time.
 type sighting struct {
 	version refstore.Version
 	since   time.Duration // first read of this version
 	looked  time.Duration // last read
-	beaten  bool          // this version replaced one that was read less than a lease before, so the session was alive
+	beaten  bool          // the version before was read less than a lease earlier, so the session was alive
 	last    view
 }
 
-// maxSeen bounds how many sessions are watched at a time.
+// maxSeen bounds the number of sessions that are watched at a time.
 const maxSeen = 1 << 14
 
 // view is the known state of a session.
 type view struct {
-	rec     sessionRecord    // without a state if there is no record
+	rec     sessionRecord    // has no state if there is no record
 	version refstore.Version // refstore.Absent if there is no record
 	free    bool             // its holds are free: it is marked, has ended, or is absent
 	expired bool             // it may be marked dead: its process is gone, or it was not renewed for a lease
@@ -52,8 +52,8 @@ type view struct {
 // exists. After it resumes, the process may finish a step before it learns of its loss.
 func (v view) blocksCollections() bool { return v.free && v.lives && !v.rec.Death.Closed }
 
-// heard is when a session that may have died was last renewed. It is empty for a session that has ended, or whose
-// process this machine's kernel knows.
+// heard is the last renewal of a session that may have died. It is empty if the session has ended, or if this machine's
+// kernel knows its process.
 func (v view) heard() refstore.Heard {
 	if v.free || v.lives || v.gone || v.rec.At == 0 {
 		return refstore.Heard{}
@@ -130,8 +130,8 @@ func (w *watcher) note(id string, v *view) {
 	s.last = *v
 }
 
-// undisturbed is the time since which this process has renewed its own session in time. Observations from before then
-// prove nothing: other sessions may have been late for the same reason.
+// undisturbed is the time from which on this process has renewed its own session without delay. Observations from
+// before then prove nothing: other sessions may have been late for the same reason.
 func (w *watcher) undisturbed(now time.Duration) time.Duration {
 	if renewed := time.Duration(w.renewed.Load()); renewed != 0 && now-renewed > w.tardy() {
 		return now
@@ -139,8 +139,8 @@ func (w *watcher) undisturbed(now time.Duration) time.Duration {
 	return time.Duration(w.disturbed.Load())
 }
 
-// tardy is a limit for the age of this process's last renewal. Beyond it, an outage may make other sessions seem dead:
-// they renew every third of a lease.
+// tardy is the greatest age of this process's last renewal at which deaths are believed. If it is older, an outage may
+// make other sessions seem dead, which renew every third of a lease.
 func (w *watcher) tardy() time.Duration { return w.o.TTL / 3 * 2 }
 
 // local adds the knowledge of this machine's kernel about the session's process.
@@ -204,12 +204,12 @@ func (w *watcher) markDead(ctx context.Context, id string, v view) (view, error)
 	return now, nil
 }
 
-// lingers is how long requests of a process may still arrive after its end: its connections are closed, but the kernel
-// and the server complete what they have accepted.
+// lingers is the time for which requests of a process may still arrive after its end: the kernel and the server
+// complete what they have accepted, though its connections are closed.
 const lingers = 30 * time.Second
 
-// settling returns how long requests of a session may still arrive, 0 if none can. For a live session this is unknown:
-// it is Options.Settle. If wait equals most, the death should be dated.
+// settling returns the time, wait, for which requests of a session may still arrive, 0 if none can. For a live session
+// the time is unknown, and wait is Options.Settle. If wait equals most, the death should be dated.
 func (t *table) settling(ctx context.Context, v view) (wait, most time.Duration, err error) {
 	if most = t.o.Settle; v.gone {
 		most = min(most, lingers)
@@ -230,7 +230,7 @@ func (t *table) settling(ctx context.Context, v view) (wait, most time.Duration,
 	return most, most, nil
 }
 
-// settled is settling, and dates a death without a date.
+// settled is settling, and also dates a death that has no date.
 func (w *watcher) settled(ctx context.Context, id string, v view) (wait time.Duration, err error) {
 	wait, most, err := w.settling(ctx, v)
 	if err == nil && wait > 0 && wait == most {

@@ -13,25 +13,25 @@ import (
 	"e3/refstore"
 )
 
-// A session that could not be renewed in time is suspended, if it may outlast that: until a renewal succeeds, the
+// A session that could not be renewed in time is suspended, if Outlast has allowed it: until a renewal succeeds, the
 // process does not rely on its holds. A renewal is a compare-and-swap of the session's record, and a process that takes
 // over its holds has marked that record before. So if the renewal succeeds, nothing was taken over, and the session
 // continues as if renewed in time. If the record is marked, the session is lost.
 type suspension struct {
-	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	failure atomic.Pointer[error] // error of the last renewal; nil if it succeeded
 	elapsed func() time.Duration  // Options.Elapsed
 
 	mu      sync.Mutex
-	outlast time.Duration // how long a session may be suspended; 0: not at all
+	outlast time.Duration // longest suspension of a session; 0: none
 	on      bool
 	dead    bool          // the session's record is marked dead, or gone, and no other was begun
-	since   time.Duration // when the last renewal before it was sent, by Options.Elapsed
-	total   time.Duration // of the suspensions that are over
-	done    chan struct{} // closed at its end; nil without a suspension
+	since   time.Duration // time at which the last renewal before the suspension was sent, by Options.Elapsed
+	total   time.Duration // total time of the past suspensions
+	done    chan struct{} // closed at the end of the suspension; nil without one
 	next    int
 	tell    map[int]func(refstore.Suspension)
-	news    []refstore.Suspension // to be reported
-	teller  bool                  // a goroutine reports them
+	news    []refstore.Suspension // suspensions and resumptions to be reported
+	teller  bool                  // a goroutine is reporting
 	telling sync.Mutex            // held during calls of tell
 }
 
@@ -62,8 +62,9 @@ func (p *suspension) OnSuspension(tell func(refstore.Suspension)) (stop func()) 
 	}
 }
 
-// suspend begins a suspension of a session that was last renewed at that time, late ago. It reports whether the session
-// may outlast that. limit is how late a renewal may be without a suspension. dead says that the session has to begin anew.
+// suspend begins a suspension of a session that was last renewed at the given time, late ago. It reports whether the
+// session may be suspended for so long. limit is the delay of a renewal that is no suspension yet. With dead, the
+// session has to begin anew.
 func (p *suspension) suspend(renewed, late, limit time.Duration, dead bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +80,7 @@ func (p *suspension) suspend(renewed, late, limit time.Duration, dead bool) bool
 	return true
 }
 
-// resume ends a suspension after a renewal that was sent at that time.
+// resume ends a suspension after a renewal that was sent at the given time.
 func (p *suspension) resume(sent time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +93,7 @@ func (p *suspension) resume(sent time.Duration) {
 	}
 }
 
-// Suspended returns for how long this process has had no lease that stood, in all and until now.
+// Suspended returns the total time of this process's suspensions, with the current one until now.
 func (p *suspension) Suspended() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +159,8 @@ func (p *suspension) unrenewed() error {
 	return nil
 }
 
-// stands returns once this process is sure that its session is valid: at once unless it is suspended. A lost session is
-// ErrLost. If ctx ends first, the error wraps [refstore.ErrSuspended].
+// stands returns nil once this process is sure that its session is valid: at once unless it is suspended. If the
+// session is lost, the error is ErrLost. If ctx ends first, the error wraps [refstore.ErrSuspended].
 func (l *Leases) stands(ctx context.Context) error {
 	for {
 		err := l.Held()
@@ -182,7 +183,7 @@ func (l *Leases) stands(ctx context.Context) error {
 	}
 }
 
-// final is why the session can no longer continue; nil while it is valid or suspended.
+// final is the reason why the session can no longer continue; nil while it is valid or suspended.
 func (l *Leases) final() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -66,7 +66,7 @@ func condemnedKey(shard byte) refstore.Key {
 // The states of a session.
 const (
 	alive = "alive" // by its record; it may have died since
-	dead  = "dead"  // another process, or it itself, found that its lease had run out
+	dead  = "dead"  // its lease had run out, as another process or the session itself found
 	ended = "ended" // it ended during a collection, which still needs the names that it relied on
 )
 
@@ -82,16 +82,16 @@ type sessionRecord struct {
 	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it answered
 	Protected []byte       `json:"protected,omitempty"` // small sets, one name a line
 	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of large protected sets
-	Parts     uint64       `json:"parts,omitempty"`     // how many parts of relied names there are
-	Relied    []byte       `json:"relied,omitempty"`    // relied names that are in no part yet, 32 bytes each
+	Parts     uint64       `json:"parts,omitempty"`     // number of parts of relied names
+	Relied    []byte       `json:"relied,omitempty"`    // relied names that are not in a part yet, 32 bytes each
 }
 
-// deathRecord says how a session was found dead.
+// deathRecord says when and how a session was found dead.
 type deathRecord struct {
 	By   string `json:"by"`
 	At   int64  `json:"at,omitempty"`   // by the objects' clock, nanoseconds since 1970; 0 if unknown
 	Gone bool   `json:"gone,omitempty"` // its process was seen to be gone: its requests arrive soon, or never
-	// Closed: the session has stopped itself, though its process may continue.
+	// Closed says that the session has stopped itself; its process may continue.
 	Closed bool `json:"closed,omitempty"`
 }
 
@@ -119,7 +119,7 @@ func (o ownerRecord) words() string {
 	return "a process"
 }
 
-// shorten cuts a text of another process.
+// shorten cuts a text that another process wrote.
 func shorten(s string) string { return human.Truncate(s, 300) }
 
 // maxTTL bounds the TTL that a session may ask of its observers.
@@ -134,7 +134,7 @@ func (r *sessionRecord) validate() error {
 	case r.State != alive && r.State != dead && r.State != ended:
 		return fmt.Errorf("state %.40q", r.State)
 	case (r.State == dead) != (r.Death != nil):
-		return errors.New("a session is dead when it is said how")
+		return errors.New("a session is dead if and only if its death is recorded")
 	case r.TTL <= 0:
 		return fmt.Errorf("a lease of %d ms", r.TTL)
 	case len(r.Relied)%32 != 0:
@@ -145,7 +145,7 @@ func (r *sessionRecord) validate() error {
 	return validLines(r.Protected)
 }
 
-// maxParts bounds how much a hostile session makes others read: 8 billion names.
+// maxParts bounds the number of names that a hostile session makes others read: 8 billion.
 const maxParts = 1 << 20
 
 // validLines checks a set of names, each of which ends with a line feed.
@@ -162,9 +162,9 @@ type lockRecord struct {
 	Holders []hold `json:"holders"`
 }
 
-// hold is one hold of a lock or claim. Nonces distinguish the holds of a session. Before has the texts of dead holders
-// since the last release, latest first, joined by line feeds. A new holder may die before it has handled them, so each
-// successor gets all of them.
+// hold is one hold of a lock or claim. Nonces distinguish the holds of a session. Before joins the texts of the
+// holders that have died since the last release, latest first, by line feeds. Each successor gets all of them, since a
+// new holder may die before it has handled them.
 type hold struct {
 	Session string `json:"session"`
 	Nonce   uint64 `json:"nonce"`
@@ -204,7 +204,8 @@ func validSession(id string) error {
 
 const maxSessionID = 64
 
-// noSession replaces a session id, which are UUIDs. Its hold is free, and the next holder gets its text.
+// noSession stands in place of a session id; no UUID is equal to it. A hold of noSession is free, and the next holder
+// gets its text.
 const noSession = "nobody"
 
 func (r *lockRecord) validate() error {

@@ -8,7 +8,7 @@ import (
 	"e3/refstore"
 )
 
-// reliance is how far the use of a name has been published.
+// reliance tells how far the use of a name has been published.
 type reliance uint8
 
 const (
@@ -130,7 +130,8 @@ func (s *session) enterLocked(epoch uint64) {
 	s.want()
 }
 
-// leave ends a collection for this session, with the protections that were kept for it, unless a later one has begun.
+// leave ends a collection for this session, and the protections that were kept for it, unless a later collection has
+// begun.
 func (s *session) leave(epoch uint64) {
 	s.mu.Lock()
 	if s.epoch > epoch {
@@ -146,8 +147,8 @@ func (s *session) leave(epoch uint64) {
 	}
 }
 
-// eachRelied calls f with the names that a session has written down, except those of the first skip parts, and returns
-// how many parts there are.
+// eachRelied calls f with the names that a session has written down, and returns the number of its parts. It omits the
+// first skip parts.
 func (t *table) eachRelied(ctx context.Context, id string, rec sessionRecord, skip uint64, f func(name [32]byte)) (parts uint64, err error) {
 	parts = skip
 	if rec.Parts > skip {

@@ -14,26 +14,26 @@ import (
 	"e3/refstore"
 )
 
-// A session that was found dead can go on under another id, if it may ([Options.Retake]) and no process has relied on
-// its death in a way that matters. Until that is settled the session is suspended.
+// A session that was found dead can go on under another id, if [Options.Retake] is set, no other process has taken its
+// locks, and no collection has passed it over. Until that is certain, the session is suspended.
 //
 //  1. It begins a new record, which dates from the beginning of the old one. So it protects the same objects.
-//  2. No collection may have passed the dead record over: either its requests have not settled, as of a time after the
-//     new record is there, or no collection has begun since the session last looked.
+//  2. No collection may have passed the dead record over: either its requests have still not settled once the new
+//     record exists, or no collection has begun since the session last looked.
 //  3. It writes down every name that it relies on, and takes each hold again by compare-and-swap of the record that
 //     still names it. Observers change that record before they rely on a hold being free, so an unchanged one was never
 //     another's.
 //
-// An exclusive lock that another process has taken ends the session. A claim does not: what its taker has fenced
-// conflicts, and the holder finds out by that.
+// An exclusive lock that another process has taken ends the session. A taken claim does not: the taker has fenced off
+// the holder's writes, and their conflicts tell the holder.
 type identity struct {
 	mu     sync.Mutex
 	id     string
 	former []string // ids under which holds may still be on record
 }
 
-// errBuried is the reason of a suspension in which the session has to begin anew.
-var errBuried = errors.New("another process has found this one dead")
+// errBuried is the reason of a suspension after which the session begins anew.
+var errBuried = errors.New("another process has declared this session dead")
 
 // name is the id of the session's record.
 func (n *identity) name() string {
@@ -42,11 +42,11 @@ func (n *identity) name() string {
 	return n.id
 }
 
-// idleEpochs are the numbers of collections that had ended when the session looked; nil if one was in progress, or none
-// was looked at.
+// idleEpochs are the numbers of collections that had ended when the session looked; nil if a collection was in
+// progress, or the session has not looked.
 type idleEpochs struct {
 	looked *uint64 // by the last look
-	proven *uint64 // by a look that a renewal has followed, so that the session was alive then
+	proven *uint64 // by a look before a successful renewal, so the session was alive at the look
 	dead   uint64  // a settled collection of a dead collector; used by followLoop and begin alone
 }
 
@@ -64,7 +64,7 @@ func (n *identity) rename(id string) {
 }
 
 // bury suspends a session whose record says that it is dead, until it has begun anew. It returns false if the session
-// has to end. death is nil if its record is gone.
+// has to end. death is nil if the session's record is gone.
 func bury(l *Leases, s *session, death *deathRecord) bool {
 	if !l.o.Retake || s == nil || death != nil && death.Closed || l.collecting() != 0 || l.unsettled() > 0 {
 		return false
@@ -117,7 +117,7 @@ func (s *session) beginAnew(ctx context.Context) error {
 	return nil
 }
 
-// continuous checks that no collection has passed over what a dead record of this session protects.
+// continuous checks that no collection has passed over the objects that a dead record of this session protects.
 func (s *session) continuous(ctx context.Context, old string) error {
 	r, err := s.l.read(ctx, sessionKey(old))
 	if err != nil {
@@ -146,9 +146,9 @@ func (s *session) continuous(ctx context.Context, old string) error {
 	return s.l.final()
 }
 
-// anew resets what is on record of the names that the session relies on: all of them are to be written, and whether a
-// collection is in progress is unknown until the session has looked. It returns the large protected sets. The caller
-// holds mu.
+// anew forgets which of the relied names are on record: all of them are to be written again, and until the session
+// has looked it is unknown whether a collection is in progress. It returns the large protected sets. The caller holds
+// mu.
 func (s *session) anew() (large []uint64) {
 	s.tail = s.tail[:0:0]
 	for name := range s.relied {
@@ -167,7 +167,8 @@ func (s *session) anew() (large []uint64) {
 	return large
 }
 
-// unknownEpoch has names written down before they are relied on, while it is unknown whether a collection is in progress.
+// unknownEpoch is the epoch while it is unknown whether a collection is in progress: names are written down before they
+// are relied on.
 const unknownEpoch = 1 << 63
 
 // moveLarge copies the records of large protected sets to another id.
@@ -188,7 +189,7 @@ func (s *session) moveLarge(ctx context.Context, from, to string, large []uint64
 	return nil
 }
 
-// retakeAll takes again, under the session's new id, what it held, and looks for a collection.
+// retakeAll takes the session's holds again under its new id, and looks for a collection.
 func (s *session) retakeAll(ctx context.Context) error {
 	rec, _, err := s.l.epoch(ctx)
 	if err != nil {
@@ -227,8 +228,8 @@ func (s *session) retakeAll(ctx context.Context) error {
 	return nil
 }
 
-// retake takes a hold again that a former record of this session had. It returns false for a claim that another process
-// has taken since, and for a hold that was released.
+// retake takes a hold of a former record of this session again. It returns false if the hold was released, or is a
+// claim that another process has taken since.
 func (s *session) retake(ctx context.Context, h *held) (bool, error) {
 	h.lapsed.Store(true)
 	for try := 0; ; try++ {
@@ -255,7 +256,7 @@ func (s *session) retake(ctx context.Context, h *held) (bool, error) {
 			rec.Holders[i].Session = name
 		case h.claim != nil:
 			slog.Debug("lost", "topic", "leases", "record", h.key)
-			return false, nil // its taker has fenced what was made under it
+			return false, nil // the taker has fenced off what was made under the claim
 		case h.shared && (there.Version == refstore.Absent || rec.Shared):
 			rec.Shared = true
 			rec.Holders = append(rec.Holders, hold{Session: name, Nonce: h.nonce})

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// slack is how far request dates may run ahead of the lease's clock before that clock counts as stopped. Dates are in
+// slack is the lead of request dates over the lease's clock beyond which that clock counts as stopped. Dates are in
 // whole seconds, and a clock corrected by a server's answers is exact to half a round trip.
 const slack = 10 * time.Second
 
-// Sending returns a check to make before a request is sent: [Leases.Held], and whether the lease's clock agrees with
-// the date of the signature. It is for the requests of one client, as servers have clocks of their own.
+// Sending returns a check to make before a request is sent: it calls [Leases.Held], and compares the lease's clock with
+// the date of the signature. Each client needs its own check, as servers have clocks of their own.
 //
 // The clock of a virtual machine may stop while the machine is suspended from outside. Held then returns nil though the
 // session is long dead. The server refuses the next request as too old, but its answer corrects the client's clock, so
 // the request after it would be accepted. Therefore, if dates have run ahead of the lease's clock, the session is
-// renewed before the request is sent: ErrLost if it is dead. Other errors of the renewal decide nothing; the request
-// may be retried.
+// renewed before the request is sent. If the session is dead, the error is ErrLost. Other errors of the renewal decide
+// nothing; the request may be retried.
 func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	var mu sync.Mutex
 	var known bool

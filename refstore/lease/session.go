@@ -23,7 +23,7 @@ type session struct {
 	identity
 	l     *Leases
 	began time.Time
-	ahead time.Duration // of the wall clock over the lease's clock at the beginning, see Sending
+	ahead time.Duration // lead of the wall clock over the lease's clock at the beginning, see Sending
 	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
 
 	ctx  context.Context // ends with the session
@@ -59,7 +59,7 @@ type writer struct {
 	version      refstore.Version
 	beat         uint64
 	parts        uint64     // parts in the store
-	tail         [][32]byte // names in no part
+	tail         [][32]byte // names that are not in a part
 	trying       int        // names in the part that is being written; it may already exist
 	public       int        // names in the record
 	toPublish    [][32]byte // names that become public with the next write
@@ -69,8 +69,8 @@ type writer struct {
 
 func (s *session) renewed() time.Duration { return time.Duration(s.sent.Load()) }
 
-// begin creates the session's record and then looks for an epoch. So a collector that does not see the record has
-// raised its epoch before, and begin sees that.
+// begin creates the session's record and then looks for an epoch. So if a collector does not see the record, it has
+// raised its epoch before, and begin sees the epoch.
 func (l *Leases) begin(ctx context.Context) (*session, error) {
 	began, err := l.now(ctx)
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *session) wait(ctx context.Context, wanted uint64) error {
 	}
 }
 
-// write updates the records. Slow parts are left to the next write, so that the renewal is not delayed.
+// write updates the records. If parts are slow, the rest waits for the next write, so that the renewal is not delayed.
 func (s *session) write(ctx context.Context) error {
 	if s.l.buried() {
 		if err := s.beginAnew(ctx); err != nil {
@@ -340,9 +340,9 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 	}
 }
 
-// succeeded records a renewal that was sent at that time.
+// succeeded notes a successful renewal that was sent at the given time.
 func (s *session) succeeded(v refstore.Version, sent time.Duration) {
-	now := s.l.o.Elapsed() // the answer may have taken long, as those of other sessions' renewals
+	now := s.l.o.Elapsed() // this answer may have taken long, and so may the answers to other sessions' renewals
 	if before := time.Duration(s.sent.Load()); before != 0 && now-before > s.l.tardy() {
 		s.l.disturbed.Store(int64(now))
 	}

@@ -81,7 +81,7 @@ func (s *session) protect(ctx context.Context, p *protection) error {
 }
 
 // unprotect ends a protection, as of the next renewal. During a collection it lasts until the collection ends: the
-// collector reads sessions one by one, and would miss a name that passes from one to another.
+// collector reads sessions one by one, and would miss a name that passes from one session to another.
 func (s *session) unprotect(p *protection) {
 	s.mu.Lock()
 	if _, held := s.protects[p]; held && s.epoch != 0 {
@@ -113,9 +113,9 @@ func (s *session) protected() (text []byte, large []uint64) {
 }
 
 // LiveSessions implements [refstore.Sessions]. It writes nothing. A session marked dead counts until its requests have
-// settled; outside of a collection of this process, it does not count if its process is known to be gone. During this
-// process's collection, names that ended sessions, or dead and settled ones, relied on are listed under its own
-// session.
+// settled. Outside of a collection of this process, it does not count if its process is known to be gone. During a
+// collection of this process, the names that ended sessions and settled dead ones relied on are listed under this
+// process's session.
 func (l *Leases) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	list, err := l.liveSessions(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 	return list, nil
 }
 
-// info reads the names that a session protects and relies on. there is false if it has ended meanwhile.
+// info reads the names that a session protects and relies on. there is false if the session has ended meanwhile.
 func (l *Leases) info(ctx context.Context, id string, rec sessionRecord) (info refstore.SessionInfo, there bool, err error) {
 	for {
 		info, err = l.infoOf(ctx, id, rec)

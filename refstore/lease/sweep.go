@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// Sweep marks dead sessions, removes those that have settled, and returns how many it removed. It never waits: a
+// Sweep marks dead sessions, removes the settled ones, and returns the number of removed sessions. It never waits: a
 // session that may be alive, or has not settled, stays. Its cost does not depend on the number of claims.
 func (l *Leases) Sweep(ctx context.Context) (int, error) {
 	own := l.session.Load()
@@ -78,7 +78,8 @@ func (t *table) removeSession(ctx context.Context, id string, v refstore.Version
 	return t.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// removeParts removes the additional records of sessions that goes selects, if their sort keys begin with prefix.
+// removeParts removes additional records of sessions: the records whose sort keys begin with prefix, if goes selects
+// the session.
 func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
 	for _, partition := range []string{protectedPartition, reliedPartition} {
 		for r, err := range t.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
@@ -102,8 +103,8 @@ func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx co
 	return nil
 }
 
-// SweepClaims removes the claims and additional records of sessions that no longer exist, and returns how many claims
-// it removed. It reads all claims, so it belongs in a full pass, after [Leases.Sweep].
+// SweepClaims removes the claims and additional records of sessions that no longer exist, and returns the number of
+// removed claims. It reads all claims, so it belongs in a full pass, after [Leases.Sweep].
 func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	absent := make(map[string]bool)

@@ -29,7 +29,7 @@ type creator interface {
 	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
 }
 
-// put writes the record of a hold. late is that of creator.
+// put writes the record of a hold. late is as in creator.
 func (t *table) put(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	if s, ok := t.store.(creator); ok && r.Version == refstore.Absent {
 		return s.Create(ctx, r)

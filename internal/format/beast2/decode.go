@@ -4,8 +4,8 @@ import (
 	"sort"
 )
 
-// freeValues plus freePerByte for every byte of the file bounds the number of Nulls and Structs in a value. These take
-// no bytes, so an Array of them could have any count.
+// freeValues plus freePerByte for every byte of the file bounds the number of Nulls and Structs in a value. Nulls and
+// Structs take no bytes, so an Array of them could have any count.
 const (
 	freeValues  = 1 << 16
 	freePerByte = 4
@@ -54,8 +54,8 @@ type decoder struct {
 	shared map[Value]bool
 	depth  int
 	inKey  int // enclosing keys
-	free   int // Nulls and Structs that may still come
-	spare  int // elements that may still be allocated ahead
+	free   int // allowance of further Nulls and Structs
+	spare  int // allowance of further elements to allocate ahead
 }
 
 type seenContainer struct {
@@ -222,7 +222,7 @@ func (d *decoder) entries(m *Map, s *shape, at int) {
 }
 
 // count reads the number of elements that follow, and returns also the number to allocate at once. Elements that take
-// no bytes are bounded by charge. The allowance is checked here too, so that the error for a false count has the
+// no bytes are bounded by charge. The allowance is checked here, too, so that the error for a false count has the
 // count's offset.
 func (d *decoder) count(empty bool) (n, room int) {
 	if !empty {

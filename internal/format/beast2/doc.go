@@ -2,16 +2,16 @@
 // the schema of one type, one value of it, and nothing more.
 //
 // There are two ways in. [Decode], [DecodeAs] and [Encode] handle any type, with a [Type] and a
-// [Value]. Records of a fixed shape state their [Type] in code, keep its [Header], and read and
+// [Value]. Records of a fixed shape state their [Type] in code and keep its [Header]. They read and
 // write their fields with a [Reader] and the Append functions, which is faster.
 //
 // # Strictness
 //
 // A file that decodes encodes to the same bytes. The order of dicts and sets, backreferences (in the schema too) and
-// both NaNs are kept. Some forms that the reference accepts could not be kept, and are refused: padded numbers,
-// booleans above 1, repeated keys or field names, unsorted variant cases, backreferences of another type, strings that
-// are not UTF-8. Unpaired low surrogates in strings are accepted, since the reference writes them. [Decode] reads
-// every file that [Encode] writes.
+// both NaNs are kept. Some forms that the reference accepts would not encode to the same bytes, and are refused:
+// padded numbers, booleans above 1, repeated keys or field names, unsorted variant cases, backreferences of another
+// type, strings that are not UTF-8. Unpaired low surrogates in strings are accepted, since the reference writes them.
+// [Decode] reads every file that [Encode] writes.
 //
 // # Limits
 //
@@ -55,6 +55,6 @@
 //
 //	{"Struct":[["a",{"Struct":{"$def":"t0","v":[["x","Integer"]]}}],["b",{"Struct":{"$use":"t0"}}]]}
 //
-// Labels of types and of values are apart. An unpaired high surrogate, which East strings may
-// have and the format cannot express, is dropped from strings, as the reference does.
+// Types and values have separate labels. An unpaired high surrogate, which East strings may have and the format cannot
+// express, is dropped from strings, as the reference does.
 package beast2

@@ -101,7 +101,7 @@ func (e *encoder) value(s *shape, v Value) error {
 	return nil
 }
 
-// appendFloatBits keeps the negative NaN that a Reader takes; other NaNs become canonical.
+// appendFloatBits keeps the negative NaN, which a Reader accepts; other NaNs become canonical.
 func appendFloatBits(b []byte, f float64) []byte {
 	if bits := math.Float64bits(f); bits == negNaNBits {
 		return binary.LittleEndian.AppendUint64(b, bits)

@@ -292,7 +292,7 @@ func (r *jsonReader) variant(s *shape, j *jsonValue) (Value, error) {
 	return Case{tag, v}, nil
 }
 
-// container reads the content of a container, a definition around it, or a use of one.
+// container reads a container: its content, a definition around the content, or a use of an earlier definition.
 func (r *jsonReader) container(s *shape, j *jsonValue) (Value, error) {
 	j, label, def, use, err := r.label(j)
 	if err != nil {
@@ -332,8 +332,8 @@ func (r *jsonReader) container(s *shape, j *jsonValue) (Value, error) {
 	return v, nil
 }
 
-// label recognizes {"$def":label,"v":…} and {"$use":label}, and returns the content that the
-// former defines; else it returns j itself.
+// label recognizes {"$def":label,"v":…} and {"$use":label}. Of a definition it returns the content; otherwise it
+// returns j itself.
 func (r *jsonReader) label(j *jsonValue) (content *jsonValue, label string, def, use bool, err error) {
 	if j.kind != jsonObject || len(j.names) == 0 {
 		return j, "", false, false, nil

@@ -34,11 +34,11 @@ type jsonValue struct {
 	kind  jsonKind
 	text  string      // the string, the number as written, or true or false
 	items []jsonValue // elements, or the values of members
-	names []string    // of members
+	names []string    // names of members
 }
 
-// parseJSON reads one JSON text (RFC 8259). In strings an unpaired high surrogate is dropped,
-// as the reference drops it when it writes beast2, and an unpaired low one becomes three bytes.
+// parseJSON reads one JSON text (RFC 8259). In strings an unpaired high surrogate is dropped, as the reference drops it
+// when it writes beast2, and an unpaired low surrogate becomes three bytes.
 func parseJSON(data []byte) (jsonValue, error) {
 	if !utf8.Valid(data) {
 		return jsonValue{}, &SyntaxError{invalidOffset(data), "JSON is not UTF-8"}

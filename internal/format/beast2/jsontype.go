@@ -110,7 +110,8 @@ func (r *jsonReader) recursive(j *jsonValue, depth int) (Type, error) {
 	return newRecursive(int64(up))
 }
 
-// list reads a list of fields or inputs, a definition around it, or a use of one. The result is true for a use.
+// list reads a list of fields or inputs: the list itself, a definition around it, or a use of an earlier definition.
+// The result is true for a use.
 func (r *jsonReader) list(kind listKind, j *jsonValue, depth int) (*list, bool, error) {
 	j, label, def, use, err := r.label(j)
 	if err != nil {

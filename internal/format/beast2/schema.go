@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxDepth bounds the nesting of composites, in a schema and in a value. Recursion over either then needs at most
-	// some 20 MB of stack. The reference crashes on less.
+	// maxDepth bounds the nesting of composites, in a schema and in a value. Recursion over a schema or a value then
+	// needs at most some 20 MB of stack. The reference crashes on shallower nesting.
 	maxDepth = 1 << 15
 
 	// freeTypes bounds the nodes of a schema with its backreferences expanded, unless
@@ -101,7 +101,7 @@ func (w *schemaWriter) list(n *node) {
 // A schemaReader decodes a type. The Reader keeps the first fault.
 type schemaReader struct {
 	in    *Reader
-	depth int          // composites around the one being read
+	depth int          // composites around the type being read
 	lists []listOffset // in order of their offsets
 }
 
@@ -195,7 +195,7 @@ func (r *schemaReader) recursive() Type {
 	return t
 }
 
-// list reads a list or the backreference to one; the result is true for a backreference.
+// list reads a list or a backreference to a list; the result is true for a backreference.
 func (r *schemaReader) list(kind listKind) (*list, bool) {
 	at := r.in.off
 	if back := r.in.length("backreference"); r.in.err != nil {

@@ -16,7 +16,7 @@ func shapeOf(t Type) *shape {
 }
 
 type shaper struct {
-	around     []*shape // the composites around the one being made
+	around     []*shape // the composites around the shape being made
 	primitives [len(kindNames)]*shape
 }
 
@@ -45,7 +45,8 @@ func (c *shaper) shape(t Type) *shape {
 			s.kids[i] = c.shape(f.Type)
 			empty = empty && s.kids[i].empty
 		}
-		// Set last, so that a struct that contains itself is not empty: its values would be infinite.
+		// Set this last: meanwhile a struct that contains itself, whose values would be infinite, does not count as
+		// empty.
 		s.empty = empty
 	}
 	c.around = c.around[:len(c.around)-1]
@@ -57,7 +58,7 @@ func (s *shape) name(i int) string { return s.typ.n.list.fields[i].Name }
 
 // A unifier finds out whether shapes from different places are the same type, since a package repeats types. It
 // remembers equal shapes, so that all comparisons together cost little more than one walk over the shapes. After a
-// result of false it must not be used again.
+// result of false, the unifier must not be used again.
 type unifier map[*shape]*shape
 
 func (u unifier) find(s *shape) *shape {
@@ -91,7 +92,7 @@ func (u unifier) same(a, b *shape) bool {
 	return true
 }
 
-// alike compares two shapes without their kids.
+// alike compares two shapes themselves, without their kids.
 func (s *shape) alike(t *shape) bool {
 	if s.kind != t.kind || len(s.kids) != len(t.kids) {
 		return false

@@ -31,16 +31,16 @@ func ToJSON(data []byte) ([]byte, error) {
 
 type jsonWriter struct {
 	b          []byte
-	used       map[*list]bool // lists with backreferences to them
+	used       map[*list]bool // lists to which backreferences lead
 	listNames  map[*list]string
-	shared     map[Value]bool // containers with backreferences to them
+	shared     map[Value]bool // containers to which backreferences lead
 	valueNames map[Value]string
 }
 
 func (w *jsonWriter) raw(s string)  { w.b = append(w.b, s...) }
 func (w *jsonWriter) text(s string) { w.b = appendJSONString(w.b, s) }
 
-// comma separates element i from the one before.
+// comma separates element i from the element before.
 func (w *jsonWriter) comma(i int) {
 	if i > 0 {
 		w.raw(",")
@@ -233,7 +233,7 @@ func (w *jsonWriter) float(f float64) {
 	w.raw(`"}`)
 }
 
-// appendFloatText writes a number as JavaScript does, but for -0.
+// appendFloatText writes a number as JavaScript does, except -0.
 func appendFloatText(b []byte, f float64) []byte {
 	abs := math.Abs(f)
 	switch {

@@ -49,8 +49,8 @@ func (k Kind) primitive() bool { return primitives[k].n != nil }
 
 // A Type describes East values. It is immutable; compare with Equal. The zero Type is Null.
 //
-// A type that was decoded remembers which of its field lists were backreferences, so that it
-// encodes to the bytes it came from. Types made in Go have none.
+// A type that was decoded remembers which of its field lists were backreferences, so that it encodes to its original
+// bytes. Types made in Go have no backreferences.
 type Type struct{ n *node }
 
 type node struct {
@@ -59,11 +59,11 @@ type node struct {
 	elem Type  // Array, Set, Ref: the element; Dict: the value; functions: the output
 	list *list // Struct: fields; Variant: cases; functions: inputs, without names
 	use  bool  // the list is a backreference to an earlier occurrence
-	up   int   // Recursive: how many composites outwards
+	up   int   // Recursive: the number of composites outwards
 	measure
 }
 
-// A list is the part of a schema that has identity, as Arrays do.
+// A list is the part of a schema that has identity, as an Array in a value has.
 type list struct {
 	fields []Field
 	kind   listKind
@@ -308,7 +308,7 @@ func (t Type) Index(name string) int {
 	return -1
 }
 
-// caseIndex searches sorted cases; it returns -1 if there is none of that name.
+// caseIndex searches sorted cases; it returns -1 if no case has the name.
 func caseIndex(cases []Field, name string) int {
 	i, ok := sort.Find(len(cases), func(i int) int { return CompareStrings(name, cases[i].Name) })
 	if !ok {
@@ -317,7 +317,7 @@ func caseIndex(cases []Field, name string) int {
 	return i
 }
 
-// Up returns how far a Recursive points outwards, and 0 for other kinds.
+// Up returns the number of composites by which a Recursive points outwards, and 0 for other kinds.
 func (t Type) Up() int {
 	if t.n == nil {
 		return 0
@@ -325,8 +325,8 @@ func (t Type) Up() int {
 	return t.n.up
 }
 
-// Equal reports whether t and u have the same constructors, names, order and recursion
-// numbers, which is what readers of the format compare. Backreferences make no difference.
+// Equal reports whether t and u have the same constructors, names, order and recursion numbers, as readers of the
+// format compare them. Backreferences make no difference.
 func (t Type) Equal(u Type) bool {
 	if t.n == u.n {
 		return true

@@ -27,8 +27,8 @@ func isLowSurrogate[S []byte | string](b S) bool {
 	return len(b) >= 3 && b[0] == 0xED && b[1] >= 0xB0 && b[1] <= 0xBF && b[2]&0xC0 == 0x80
 }
 
-// CompareStrings orders strings as East does, by UTF-16 code units. That differs from the order of bytes only between a
-// character above U+FFFF (two units from U+D800 up) and one from U+DC00 to U+FFFF.
+// CompareStrings orders strings as East does, by UTF-16 code units. This order differs from the order of bytes only
+// where a character above U+FFFF (two units from U+D800 up) meets a character from U+DC00 to U+FFFF.
 func CompareStrings(a, b string) int {
 	n := min(len(a), len(b))
 	i := 0

@@ -28,10 +28,10 @@ import (
 // occurrences refer to it.
 type Value any
 
-// A List is an Array or a Set. A Set keeps the order it was given.
+// A List is an Array or a Set. A Set keeps the order of its elements.
 type List struct{ Items []Value }
 
-// A Map is a Dict. It keeps the order it was given.
+// A Map is a Dict. It keeps the order of its entries.
 type Map struct{ Entries []Entry }
 
 // An Entry is a key of a Map with its value.
@@ -51,13 +51,13 @@ type Case struct {
 
 // A ValueError reports why a value cannot be encoded, or why JSON does not describe one.
 type ValueError struct {
-	Path string // from $, in the manner of JSONPath over the JSON notation
+	Path string // path from $, like a JSONPath over the JSON notation
 	Msg  string
 }
 
 func (e *ValueError) Error() string { return fmt.Sprintf("beast2: %s: %s", e.Path, e.Msg) }
 
-// compare treats a value that does not have the shape's Go type as the zero value of that type.
+// compare orders two values of a shape. A value of another Go type counts as the zero value of the shape's Go type.
 func compare(s *shape, a, b Value) int {
 	switch s.kind {
 	case KindBoolean:
@@ -147,7 +147,7 @@ func compareMaps(s *shape, a, b []Entry) int {
 func compareFloats(a, b float64) int {
 	switch {
 	case a != a || b != b:
-		return -cmp.Compare(a, b) // cmp has NaN first
+		return -cmp.Compare(a, b) // cmp.Compare has NaN first
 	case a == 0 && b == 0:
 		return cmp.Compare(math.Copysign(1, a), math.Copysign(1, b))
 	}

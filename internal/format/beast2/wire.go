@@ -13,14 +13,14 @@ const Magic = "\x89East\r\n\x01"
 // numbers that a JavaScript double cannot hold exactly.
 const maxLength = 1<<53 - 1
 
-// Canonical NaN, the only one a writer emits; the reader also takes its negative.
+// The canonical NaN, the only NaN that a writer emits; the reader also accepts its negative.
 const (
 	nanBits    = 0x7FF8000000000000
 	negNaNBits = 0xFFF8000000000000
 )
 
-// SyntaxError says why bytes are not beast2 and where. Offset counts bytes from the
-// start of the file, magic included.
+// SyntaxError says why bytes are not beast2, and at which offset. Offset counts bytes from the start of the file, magic
+// included.
 type SyntaxError struct {
 	Offset int
 	Msg    string
@@ -68,8 +68,8 @@ func AppendFloat(b []byte, f float64) []byte {
 func AppendInline(b []byte) []byte { return append(b, 0) }
 
 // A Reader reads wire values from a byte string, one after the other. It keeps the first fault: every later read
-// returns a zero value, and Err returns the fault with its offset. Returned blobs share the input's memory; strings are
-// copies.
+// returns a zero value, and Err returns the fault with its offset. Blobs that it returns share the input's memory;
+// strings are copies.
 type Reader struct {
 	data []byte
 	off  int
@@ -85,7 +85,7 @@ func (r *Reader) Err() error { return r.err }
 // Offset returns the position of the next byte.
 func (r *Reader) Offset() int { return r.off }
 
-// Remaining returns how many bytes are left, 0 after a fault.
+// Remaining returns the number of bytes left, 0 after a fault.
 func (r *Reader) Remaining() int {
 	if r.err != nil {
 		return 0
@@ -182,7 +182,7 @@ func (r *Reader) Boolean() bool {
 	return c == 1
 }
 
-// Float reads eight bytes and refuses every NaN but the two that writers emit.
+// Float reads eight bytes. It accepts only the canonical NaN and its negative.
 func (r *Reader) Float() float64 {
 	if r.err == nil && len(r.data)-r.off < 8 {
 		r.Failf(r.off, "input ends inside float")
@@ -211,8 +211,8 @@ func (r *Reader) Tag(n int) int {
 	return int(v)
 }
 
-// Count reads the element count of a container whose elements take at least
-// width bytes each, so that a count can be trusted for allocation. With a width of 0 it cannot.
+// Count reads the element count of a container whose elements take at least width bytes each, so that a count can be
+// trusted for allocation. With a width of 0 the count cannot be trusted.
 func (r *Reader) Count(width int) int {
 	at := r.off
 	n := r.length("count")

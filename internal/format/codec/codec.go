@@ -1,5 +1,5 @@
-// Package codec encodes, decodes and describes records. A record is a Go struct whose fields, in their order, are those
-// of a beast2 Struct; a field's tag says what its Go type does not:
+// Package codec encodes, decodes and describes records. A record is a Go struct. Its fields, in their order, are the
+// fields of a beast2 Struct. The tag of a field says what the field's Go type does not:
 //
 //	Timeout time.Duration `beast2:"timeoutMs"`          // its name there; else that of Go: retryOn, runId
 //	Suspend int64         `beast2:",min=0,max=255"`     // the range of a number
@@ -12,19 +12,20 @@
 //	Passed  []string      `beast2:"-"`                  // no field of the record
 //	Own     []string      `beast2:"*"`                  // the struct is this field alone, and no Struct
 //
-// An enumeration implements Cases; max is its last case in a field. Fields can be a Variant together, in two ways. One of
-// them names the case, and those that follow it say in which cases they are:
+// An enumeration implements Cases; max is its last case in a field. Several fields can form a Variant, in two ways. In
+// the first, one field holds the case, and the tags of the following fields list the cases that have them:
 //
 //	State RunState `beast2:"status,case"`               // "*,case": the struct is the Variant, with all fields after it
 //	Task  string   `beast2:",in=failed"`                // of several cases: in=error|failed
 //
-// A case is a Struct of its fields; with bare, one without fields is Null, and one with one field is that field. Or each
-// field is a case, and the one that is not zero is the value, else the last:
+// A case is a Struct of its fields; with bare, a case without fields is Null, and a case with one field is that field.
+// In the second way each field is a case, and the value is the first field that is not zero, else the last:
 //
 //	Argv  []string `beast2:",of=command"`
 //	Shell string   `beast2:",of=command"`
 //
-// A type that such tags cannot say implements Custom. A struct with a method Check is checked by it after it was read.
+// A type that such tags cannot describe implements Custom. If a struct has a method Check, this checks the struct after
+// it was read.
 //
 // Decoding is strict: a header that differs in one byte, a value that would not encode to the same bytes, and bytes after
 // the value are errors.
@@ -76,19 +77,19 @@ func Optional[T any](name string) Codec[T] {
 // Type returns the type of the records.
 func (c *Codec[T]) Type() beast2.Type { return c.plan().typ }
 
-// Encode returns the bytes of a record. room is about the length of its value.
+// Encode returns the bytes of a record. room is the approximate length of its value.
 func (c *Codec[T]) Encode(v *T, room int) []byte {
 	h := c.plan().header
 	return c.Append(append(make([]byte, 0, len(h)+room), h...), v)
 }
 
-// Append appends the value alone, as another record has it.
+// Append appends the value without a header, as a part of another record.
 func (c *Codec[T]) Append(b []byte, v *T) []byte { return c.plan().append(b, unsafe.Pointer(v)) }
 
 // Decode reads a record.
 func (c *Codec[T]) Decode(data []byte) (*T, error) { return c.DecodeWithin(data, nil) }
 
-// DecodeWithin reads an untrusted record, whose lists may take so much memory.
+// DecodeWithin reads an untrusted record. Its lists may take at most the given amount of memory.
 func (c *Codec[T]) DecodeWithin(data []byte, m *Memory) (*T, error) {
 	r, err := c.Open(data)
 	if err != nil {
@@ -120,23 +121,24 @@ func (c *Codec[T]) Done(r *Reader) error {
 	return nil
 }
 
-// Read reads the value alone.
+// Read reads the value without a header.
 func (c *Codec[T]) Read(r *Reader, v *T) { c.plan().read(r, unsafe.Pointer(v)) }
 
 // A Reader reads the value of a record. It keeps the first fault.
 type Reader struct {
 	beast2.Reader
-	Data   []byte  // all that it reads
-	Memory *Memory // for lists; nil: no bound
+	Data   []byte  // the reader of the bytes
+	Memory *Memory // bound for lists; nil: no bound
 }
 
 // Memory bounds the memory of the lists of an untrusted record, which can take forty times its bytes.
 type Memory struct{ all, left int64 }
 
-// NewMemory returns a bound of so many bytes.
+// NewMemory returns a bound of the given number of bytes.
 func NewMemory(bytes int64) *Memory { return &Memory{bytes, bytes} }
 
-// Length reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of memory.
+// Length reads the number of elements of a list. Each element takes at least width bytes of the input, and size bytes
+// of memory.
 func (r *Reader) Length(width int, size uintptr) int {
 	at := r.Offset()
 	n := r.Count(width)

@@ -20,20 +20,20 @@ type Custom interface {
 	ReadBeast(r *Reader)
 }
 
-// Cases is implemented by an enumeration: the names of its values, which are 0 and those that follow.
+// Cases is implemented by an enumeration. It returns the names of the values 0, 1 and so on.
 type Cases interface{ Cases() []string }
 
-// A coder encodes, decodes and describes one Go type. Pointers lead to a value of it.
+// A coder encodes, decodes and describes one Go type. Its pointers lead to a value of that type.
 type coder struct {
 	typ     beast2.Type
-	width   int // of its bytes, at least
+	width   int // the least number of its bytes
 	custom  bool
 	append  func(b []byte, p unsafe.Pointer) []byte
 	read    func(r *Reader, p unsafe.Pointer)
-	present func(p unsafe.Pointer) *bool // of a struct with such a field
+	present func(p unsafe.Pointer) *bool // the field with the option present of a struct that has one
 }
 
-// options are what the tag of a field says.
+// options holds the content of a field's tag.
 type options struct {
 	name                                                 string
 	whole                                                bool // the field is the struct
@@ -80,7 +80,7 @@ func optionsOf(f reflect.StructField) options {
 	return o
 }
 
-// nameOf is the name in a record of a field of Go: retryOn of RetryOn, runId of RunID, cpu of CPU.
+// nameOf returns the name in a record for a Go field: retryOn for RetryOn, runId for RunID, cpu for CPU.
 func nameOf(field string) string {
 	name := []byte(field)
 	for i := range name {
@@ -92,7 +92,8 @@ func nameOf(field string) string {
 	return string(name)
 }
 
-// coderOf makes the coder of a type. It panics on one that no record has, which a test of the record finds.
+// coderOf makes the coder of a type. It panics on a type that no record may have, so that a test of the record finds
+// it.
 func coderOf(t reflect.Type, o options) coder {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -133,13 +134,13 @@ func coderOf(t reflect.Type, o options) coder {
 	panic("codec: a record cannot hold a " + t.String())
 }
 
-// has tells whether a pointer to the type has the methods of I. It asks only what can have methods, and makes no value: each
-// process makes its plans anew, and a failed assertion costs more than all else.
+// has tells whether a pointer to the type has the methods of I. It asks only for types that can have methods, and makes
+// no value: each process makes its plans anew, and a failed type assertion would be the most expensive part.
 func has[I any](t reflect.Type) bool {
 	return t.PkgPath() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
 }
 
-// zero is the I of a new value.
+// zero returns a new value of the type as an I.
 func zero[I any](t reflect.Type) I { return reflect.New(t).Interface().(I) }
 
 func scalar[T any](typ beast2.Type, width int, add func([]byte, T) []byte, read func(*Reader) T) coder {
@@ -149,7 +150,7 @@ func scalar[T any](typ beast2.Type, width int, add func([]byte, T) []byte, read 
 	}
 }
 
-// AppendTime appends a DateTime, which has milliseconds.
+// AppendTime appends a DateTime, which counts milliseconds.
 func AppendTime(b []byte, t time.Time) []byte { return beast2.AppendInteger(b, t.UnixMilli()) }
 
 // Time reads a DateTime, in UTC.
@@ -166,7 +167,8 @@ func (r *Reader) integer(o options) int64 {
 	return n
 }
 
-// float reads a number. With a least one, it refuses those that would spoil a sum.
+// float reads a number. If the options have a least number, it refuses smaller numbers, and NaN and infinities, which
+// would spoil a sum.
 func (r *Reader) float(o options) float64 {
 	at := r.Offset()
 	v := r.Float()
@@ -205,7 +207,7 @@ func customCoder(v Custom) coder {
 	}
 }
 
-// widthOf is the least number of bytes of a Struct's fields, or 1, which any other type of a record's part has.
+// widthOf is the least number of bytes of a Struct's fields, or 1, the least for any other type in a record.
 func widthOf(t beast2.Type) int {
 	if t.Kind() != beast2.KindStruct {
 		return 1
@@ -217,8 +219,8 @@ func widthOf(t beast2.Type) int {
 	return width
 }
 
-// at returns the interface of the value at p, which has the type of like. reflect.NewAt would do the same, and take most of
-// the time of a record with many of them.
+// at returns the interface of the value at p, which has the type of like. reflect.NewAt would do the same, but take
+// most of the time for a record with many such values.
 func at[I any](like I, p unsafe.Pointer) I {
 	(*struct{ table, value unsafe.Pointer })(unsafe.Pointer(&like)).value = p
 	return like
@@ -226,7 +228,7 @@ func at[I any](like I, p unsafe.Pointer) I {
 
 type checker interface{ Check() error }
 
-// arrayCoder is of an array of bytes, which is a Blob of that length.
+// arrayCoder codes an array of bytes, as a Blob of the array's length.
 func arrayCoder(t reflect.Type) coder {
 	n := t.Len()
 	return coder{typ: beast2.Blob, width: 1 + n,
@@ -242,7 +244,7 @@ func arrayCoder(t reflect.Type) coder {
 	}
 }
 
-// A list is a slice as the runtime has it.
+// A list has the memory layout of a slice.
 type list struct {
 	first    unsafe.Pointer
 	len, cap int
@@ -309,7 +311,7 @@ func checkSorted(r *Reader, at int, names []string) {
 	}
 }
 
-// pointerCoder is of an Option: nil is none.
+// pointerCoder codes a pointer as an Option: nil is none.
 func pointerCoder(t reflect.Type) coder {
 	elem := coderOf(t.Elem(), options{})
 	return coder{typ: beast2.Option(elem.typ), width: 1,
@@ -330,8 +332,8 @@ func pointerCoder(t reflect.Type) coder {
 	}
 }
 
-// optional is an Option: none for a value with the bytes of the zero value, so that some of it is refused; or as a
-// present field says.
+// optional codes an Option. A value with the bytes of the zero value is none, and some with these bytes is refused;
+// with a present field, that field decides.
 func (c coder) optional(t reflect.Type, name string) coder {
 	none := c.append(nil, reflect.New(t).UnsafePointer())
 	return coder{typ: beast2.Option(c.typ), width: 1,

@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// A field is one of a struct that its record has.
+// A field is a field of a struct that is part of the record.
 type field struct {
 	goType reflect.Type
 	offset uintptr
@@ -27,8 +27,8 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// A fieldCoder is the coder of a field at its offset. Texts, numbers and booleans without options are most fields: their
-// kind saves the calls.
+// A fieldCoder is the coder of a field at its offset. Most fields are texts, numbers and booleans without options: kind
+// marks them and saves calls.
 type fieldCoder struct {
 	coder
 	offset uintptr
@@ -122,7 +122,7 @@ func structCoder(t reflect.Type) coder {
 	return c
 }
 
-// checked refuses what check refuses, which has the type of what read reads.
+// checked returns a form of read that fails if check refuses the value. check has the type of this value.
 func checked(read func(*Reader, unsafe.Pointer), check checker) func(*Reader, unsafe.Pointer) {
 	return func(r *Reader, p unsafe.Pointer) {
 		start := r.Offset()
@@ -135,7 +135,8 @@ func checked(read func(*Reader, unsafe.Pointer), check checker) func(*Reader, un
 	}
 }
 
-// variantOf is the coder of a Variant: f names the case, and fields say in which they are. Pointers lead to their struct.
+// variantOf is the coder of a Variant: f holds the case, and fields say to which cases they belong. Pointers lead to
+// their struct.
 func (f *field) variantOf(fields []field) coder {
 	names := zero[Cases](f.goType).Cases()
 	cases, coders := make([]beast2.Field, len(names)), make([][]fieldCoder, len(names))
@@ -176,8 +177,8 @@ func (f *field) variantOf(fields []field) coder {
 	}
 }
 
-// eitherCoder is the coder of a Variant each of whose cases is a field: the first that is not zero, or the last. Pointers
-// lead to their struct.
+// eitherCoder is the coder of a Variant with a field for each case. The case is the first field that is not zero, or
+// the last. Pointers lead to their struct.
 func eitherCoder(fields []field) coder {
 	types, coders := make([]beast2.Field, len(fields)), make([]fieldCoder, len(fields))
 	for k := range fields {

@@ -9,7 +9,7 @@ import (
 	"hash"
 )
 
-// A Hash is the SHA-256 of some bytes, by which they are named. Its text is 64 lower-case hex digits.
+// A Hash is the SHA-256 of some bytes, and names them. Its text is 64 lower-case hex digits.
 type Hash [sha256.Size]byte
 
 // TextLen is the length of the text of a Hash.
@@ -82,18 +82,18 @@ func (h *Hash) UnmarshalText(text []byte) error {
 // A Hasher computes the hash of bytes that arrive in pieces.
 type Hasher struct{ state hash.Hash }
 
-// New returns a Hasher that has seen nothing.
+// New returns a Hasher without bytes yet.
 func New() *Hasher { return &Hasher{sha256.New()} }
 
 // Write adds p. It never fails.
 func (h *Hasher) Write(p []byte) (int, error) { return h.state.Write(p) }
 
-// Hash returns the hash of what was written so far; more may follow.
+// Hash returns the hash of the bytes written so far; more may follow.
 func (h *Hasher) Hash() Hash {
 	var sum Hash
 	h.state.Sum(sum[:0])
 	return sum
 }
 
-// Reset forgets what was written.
+// Reset forgets the bytes written so far.
 func (h *Hasher) Reset() { h.state.Reset() }

@@ -2,9 +2,9 @@
 // of its workspaces. They are read, never written: the tasks hold East code, which cannot be run here.
 //
 // An object has no name of its own; its header identifies it. Packages and tasks are Structs of one type each. A tree
-// is a Struct with one field, a reference, for each of its children. Its type therefore has their number and names.
-// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types was not
-// written by the reference.
+// is a Struct with one field, a reference, for each of its children. So the type of a tree depends on the number and
+// the names of its children. If an object may also be a record of e3, ask package record first: an object with a type
+// of e3 does not come from the reference.
 //
 // Decoding is strict: bytes that the reference would not have written are an error, and an object of another type is
 // [record.ErrType]. Any input gives a result or an error, in memory bounded by its length.
@@ -29,7 +29,7 @@ type Package struct {
 // PackageTask is a task by its name.
 type PackageTask struct {
 	Name string
-	Task digest.Hash // of the task object
+	Task digest.Hash // hash of the task object
 }
 
 // Task is a TaskObject.
@@ -45,7 +45,7 @@ type Kind int
 // The kinds of entries of a tree.
 const (
 	Null       Kind = iota // a dataset whose value is null, without an object
-	Tree                   // a tree below this one
+	Tree                   // a subtree
 	Unassigned             // a dataset that holds nothing yet
 	Value                  // a dataset: a beast2 value of any type, or any bytes that a task left as its output
 )
@@ -68,7 +68,7 @@ func (k Kind) String() string {
 type Entry struct {
 	Name string
 	Kind Kind
-	Hash digest.Hash // of a Tree or a Value
+	Hash digest.Hash // hash of a Tree or a Value
 }
 
 // schema is the type of an object, and the bytes at the beginning of such objects, made on first use.
@@ -185,7 +185,7 @@ func DecodeTask(data []byte) (*Task, error) {
 		return nil, err
 	}
 	t := &Task{Command: r.hash()}
-	paths := map[int][]string{} // by their place, for those that occur again
+	paths := map[int][]string{} // by their place, for repeated containers
 	r.container(pathList)
 	for range r.Count(1) {
 		p := r.path(paths)

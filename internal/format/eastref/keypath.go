@@ -7,8 +7,8 @@ import (
 )
 
 // FormatPath writes a path in a tree as the reference does: ".inputs.sales", with backticks around a name that is not
-// an identifier. Inside backticks every backslash and backtick is escaped by a backslash. The reference escapes only
-// the first of each, and cannot read such a name back.
+// an identifier. Inside backticks a backslash escapes every backslash and backtick. The reference escapes only the
+// first backslash and the first backtick, and cannot read a name with more.
 func FormatPath(path []string) string {
 	var b strings.Builder
 	for _, name := range path {

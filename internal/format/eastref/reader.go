@@ -27,8 +27,8 @@ const (
 	memberList // Array<Struct{name, type}>, fields or cases
 	pathList   // Array<TreePath>
 	pathArray  // TreePath
-	childList  // of a schema: the fields of a tree
-	caseList   // of a schema: the cases of a DatasetRef
+	childList  // in a schema: the fields of a tree
+	caseList   // in a schema: the cases of a DatasetRef
 )
 
 func newReader(data []byte, off int) *reader {
@@ -39,7 +39,7 @@ func newReader(data []byte, off int) *reader {
 const farthest = 1<<31 - 1
 
 // container reads the marker of a container. It returns the position of its content, and whether the content follows.
-// If it does not follow, it was read before.
+// Content that does not follow was read before.
 func (r *reader) container(s shape) (at int, follows bool) {
 	marker := r.Offset()
 	back := r.Tag(farthest)
@@ -140,7 +140,7 @@ func (r *reader) eastType() {
 	}
 	switch beast2.Kind(r.Tag(int(beast2.KindVariant) + 1)) {
 	case beast2.KindArray, beast2.KindRef, beast2.KindSet:
-		if r.Err() == nil { // after a fault every tag reads as the first kind
+		if r.Err() == nil { // after a fault every tag is read as the first kind
 			r.eastType()
 		}
 	case beast2.KindDict:
@@ -176,8 +176,9 @@ var refCases = [...]struct {
 	kind beast2.Kind
 }{{"null", beast2.KindNull}, {"tree", beast2.KindString}, {"unassigned", beast2.KindNull}, {"value", beast2.KindString}}
 
-// treeSchema reads the type of a tree after the tag of a Struct: the names of its children. A Struct with a field that
-// is no reference is of another type. Backreferences in a schema refer to containers of the same schema.
+// treeSchema reads the type of a tree after the tag of a Struct: the names of its children. If a Struct has a field
+// that is no reference, the object is of another type. Backreferences in a schema refer to containers of the same
+// schema.
 func (r *reader) treeSchema() ([]Entry, error) {
 	r.container(childList)
 	n := r.Count(3)

@@ -1,8 +1,9 @@
-// Package image reads what describes an OCI image: references, manifests, indexes, configurations, and e3.lock. It knows no
-// store and no network.
+// Package image reads the descriptions of OCI images: references, manifests, indexes, configurations, and e3.lock. It
+// knows no store and no network.
 //
-// An image is named by the SHA-256 of its manifest, which names the configuration and the layers by theirs. Objects have
-// the same names, so a manifest, a configuration and a layer are objects as they are.
+// The name of an image is the SHA-256 of its manifest. The manifest names the configuration and the layers by their
+// SHA-256. Objects have such names, too, so manifests, configurations and layers are stored as objects without a
+// change.
 package image
 
 import (
@@ -14,13 +15,13 @@ import (
 	"e3/internal/format/digest"
 )
 
-// Bounds of what is read into memory, and of an image.
+// Bounds of an image, and of its parts that are read into memory.
 const (
 	MaxManifest = 4 << 20 // bytes; also of an index and of a configuration
 	maxLayers   = 4096
 )
 
-// Media types of manifests. A layer's type only counts as far as it ends in one of layerEndings.
+// Media types of manifests. Of a layer's type only the end counts: it must be one of layerEndings.
 const (
 	TypeManifest       = "application/vnd.oci.image.manifest.v1+json"
 	TypeIndex          = "application/vnd.oci.image.index.v1+json"
@@ -30,7 +31,7 @@ const (
 	typeDockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// layerEndings are those of types of layers: tar archives, compressed or not.
+// layerEndings are the ends of media types of layers: tar archives, compressed or not.
 var layerEndings = []string{".tar", ".tar.gzip", ".tar+gzip", ".tar+zstd"}
 
 // A Descriptor names content.
@@ -54,7 +55,7 @@ func ParseDigest(s string) (digest.Hash, error) {
 	return digest.Parse(hex)
 }
 
-// A Platform says for which machines an image is.
+// A Platform is the kind of machine for which an image is made.
 type Platform struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
@@ -88,7 +89,7 @@ func (m *Manifest) Hashes() []digest.Hash {
 
 func (m *Manifest) parts() []Descriptor { return append([]Descriptor{m.Config}, m.Layers...) }
 
-// ErrNoManifest is wrapped if bytes are the manifest of no image.
+// ErrNoManifest is wrapped if bytes are no manifest of an image.
 var ErrNoManifest = errors.New("not the manifest of an image")
 
 // DecodeManifest reads the manifest of an image for one platform.
@@ -178,7 +179,7 @@ func DecodeIndex(data []byte) (*Index, error) {
 // refName is the annotation by which an index gives an image a tag.
 const refName = "org.opencontainers.image.ref.name"
 
-// Choose returns the image for a platform, or the index that has it. A tag, unless it is "", must be that of the image.
+// Choose returns the image for a platform, or the index that has it. Unless tag is "", the image must have this tag.
 func (x *Index) Choose(p Platform, tag string) (*Descriptor, error) {
 	var fit, any []*Descriptor
 	var names, platforms []string
@@ -227,15 +228,15 @@ func (x *Index) sameTag(list []*Descriptor) bool {
 	return true
 }
 
-// A Config is the part of an image's configuration that counts here. Entrypoint, Cmd, User and WorkingDir do not: a
-// task has a command and a folder of its own.
+// A Config is the part of an image's configuration that e3 uses. It ignores Entrypoint, Cmd, User and WorkingDir: a
+// task has its own command and folder.
 type Config struct {
 	Platform
 	Env     []string      // NAME=value
-	DiffIDs []digest.Hash // of the layers, as they are when they are not compressed
+	DiffIDs []digest.Hash // digests of the layers in uncompressed form
 }
 
-// DecodeConfig reads a configuration, of an image with so many layers.
+// DecodeConfig reads the configuration of an image with the given number of layers.
 func DecodeConfig(data []byte, layers int) (*Config, error) {
 	var x struct {
 		Platform

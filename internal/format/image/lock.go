@@ -8,12 +8,12 @@ import (
 	"e3/internal/format/digest"
 )
 
-// A Lock is the content of e3.lock: which images the names in package files mean. It has a line for each name and
-// platform, and comments:
+// A Lock is the content of e3.lock: it pins the names of images in package files to hashes. It has a line for each name
+// and platform, and comments:
 //
 //	image registry.example/python:3.12 linux/amd64 sha256:…
 //
-// The digest is that of the manifest for the platform.
+// The digest belongs to the manifest for the platform.
 type Lock struct{ lines []string }
 
 // lockHead is the comment of a new file.
@@ -44,7 +44,7 @@ func ParseLock(data []byte) (*Lock, error) {
 	return l, nil
 }
 
-// find returns the number of the line of a name, among the first lines.
+// find returns the index of the line of a name, among the first lines.
 func (l *Lock) find(name, platform string, first int) (int, bool) {
 	for i, line := range l.lines[:first] {
 		if f := strings.Fields(line); len(f) == 4 && f[0] == "image" && f[1] == name && f[2] == platform {

@@ -10,7 +10,7 @@ import (
 	"e3/internal/format/digest"
 )
 
-// A Source is where the image of a reference comes from.
+// A Source is the kind of place from which the image of a reference comes.
 type Source uint8
 
 // The sources.
@@ -21,14 +21,14 @@ const (
 	Stored                 // sha256:HASH, an image that the repository has
 )
 
-// A Reference is what image: names.
+// A Reference is the value of the key image of a package file.
 type Reference struct {
 	Source Source
 	Text   string // as it was written
-	Name   string // of a registry: everything but the digest
-	Digest string // of a registry: "sha256:…", or ""
-	Path   string // of a layout or an archive: relative to the package file, or absolute
-	Tag    string // of a layout or an archive: which image of several; ""
+	Name   string // in a registry: everything but the digest
+	Digest string // in a registry: "sha256:…", or ""
+	Path   string // path of a layout or an archive: relative to the package file, or absolute
+	Tag    string // tag in a layout or an archive: it chooses one of several images; or ""
 	Hash   digest.Hash
 }
 
@@ -85,7 +85,7 @@ func ParseReference(s string) (Reference, error) {
 // validName reports whether s is [host[:port]/]path[:tag].
 func validName(s string) bool {
 	for i, part := range strings.Split(s, "/") {
-		part = strings.TrimPrefix(part, ":") // reported as empty below if nothing is left
+		part = strings.TrimPrefix(part, ":") // if nothing is left, the error below says that it is empty
 		if part == "" || strings.Contains(part, "..") {
 			return false
 		}

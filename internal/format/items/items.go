@@ -1,5 +1,5 @@
-// Package items reads lists of items: what a matrix makes tasks of. A list is the content of a value, of a file, or the
-// entries of a directory. The package knows no store: callers bring bytes and names.
+// Package items reads lists of items, from which a matrix makes tasks. A list is the content of a value, of a file, or
+// the entries of a directory. The package knows no store: callers bring bytes and names.
 package items
 
 import (
@@ -15,7 +15,7 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// List is the items of a source.
+// List holds the items of a source.
 type List = manifest.List
 
 // MaxFile is the greatest size in bytes of a file with a list.
@@ -37,7 +37,8 @@ func File(name string, data []byte) (*List, error) {
 	return l, nil
 }
 
-// placed says at which line of a file a fault is. starts returns the lines where its items begin, as far as they are known.
+// placed adds to a fault its line in the file. starts returns the lines at which the items begin, as far as they are
+// known.
 func placed(err error, name string, data []byte, starts func() []int) error {
 	var syntax *csv.ParseError
 	var item *manifest.ItemError
@@ -54,7 +55,8 @@ func placed(err error, name string, data []byte, starts func() []int) error {
 	return err
 }
 
-// read reads a list by the ending of its file's name. starts returns the lines where its items begin; it is called after a fault.
+// read reads a list by the ending of its file's name. starts returns the lines at which the items begin; it is called
+// after a fault.
 func read(name string, data []byte) (l *List, starts func() []int, err error) {
 	var at []int
 	starts = func() []int { return at }
@@ -159,7 +161,7 @@ func (c *columns) set(values []string, name, text string) []string {
 	return values
 }
 
-// close gives every item all columns.
+// close gives each item a value in every column.
 func (c *columns) close() error {
 	if err := fits(c.list); err != nil {
 		return err
@@ -172,7 +174,7 @@ func (c *columns) close() error {
 	return nil
 }
 
-// text is the text of a member of an item: of a list or a mapping its JSON. null is no text.
+// text is the text of a member of an item; for a list or a mapping it is the JSON. null has no text.
 func text(v any) string {
 	if v == nil {
 		return ""
@@ -246,7 +248,7 @@ func members(o manifest.Object) (*List, error) {
 	return l, c.close()
 }
 
-// table reads rows under a header. lines are those where the rows begin.
+// table reads rows under a header. lines are the numbers of the lines at which the rows begin.
 func table(data []byte, comma rune) (l *List, lines []int, err error) {
 	if !utf8.Valid(data) {
 		return nil, nil, errors.New("it is not UTF-8 text")
@@ -277,7 +279,7 @@ func table(data []byte, comma rune) (l *List, lines []int, err error) {
 		}
 		line, _ := r.FieldPos(0)
 		lines = append(lines, line)
-		if len(row) > 1 && strings.Join(row, "") == "" { // as spreadsheets write at the end of a table
+		if len(row) > 1 && strings.Join(row, "") == "" { // spreadsheets write such a row at the end of a table
 			return nil, lines, &manifest.ItemError{Item: len(lines) - 1, Text: "the row has no values; remove it"}
 		}
 		l.Items = append(l.Items, row)
@@ -301,7 +303,8 @@ func lines(data []byte) (l *List, at []int) {
 	return l, at
 }
 
-// Folder makes a list of the entries of a directory, each named by its own name; that of a folder ends in "/".
+// Folder makes a list of the entries of a directory. Each item has the name of its entry; the name of a folder ends in
+// "/".
 func Folder(entries []string) (*List, error) {
 	l := &List{Names: 1, Columns: []string{""}, Files: entries}
 	for _, name := range entries {
@@ -325,8 +328,8 @@ func Glob(glob string, files []string) (*List, error) {
 	return l, l.Check()
 }
 
-// Files makes a list of the files of a pattern with names, as Glob does. The glob of the pattern may match more files than
-// the pattern does: these are no items.
+// Files makes a list of the files of a pattern with names, as Glob does. The glob of the pattern may match further
+// files, which the pattern does not match: they are no items.
 func Files(pattern string, files []string) (*List, error) {
 	p, err := manifest.ParsePattern(pattern)
 	if err != nil {

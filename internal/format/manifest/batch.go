@@ -2,8 +2,8 @@ package manifest
 
 import "slices"
 
-// The command of a task with batch gets its items from a file. Its environment and arguments have what all items of the
-// task have in common, so they must not name what belongs to an item.
+// The command of a task with batch gets its items from a file. Its environment and arguments hold what all items share,
+// so they must not name anything that belongs to one item.
 
 // checkBatch checks that a task with batch has items, and that no person decides about one of them.
 func (p *policyReader) checkBatch(where string, b *base) {
@@ -16,7 +16,7 @@ func (p *policyReader) checkBatch(where string, b *base) {
 	}
 }
 
-// isOwn reports whether what a plan gives depends on the item of the referring task.
+// isOwn reports whether the result of a plan depends on the item of the referring task.
 func (p *plan) isOwn(b *base) bool {
 	if !p.joined {
 		return p.own
@@ -27,7 +27,7 @@ func (p *plan) isOwn(b *base) bool {
 	})
 }
 
-// itemsInCommand refuses names in the arguments of a batch that mean something else for each of its items.
+// itemsInCommand refuses names in the arguments of a batch whose meaning differs between the items.
 func itemsInCommand(d *decoder, b *base, plans []plan) {
 	if b.spec.Policy.Batch == 0 {
 		return

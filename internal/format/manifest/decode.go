@@ -19,29 +19,29 @@ type decoder struct {
 	current  string         // the open section
 	names    map[string]named
 	bases    []base
-	targets  []target  // of all bases
-	waiting  []waiting // with references to later names
+	targets  []target  // targets of all bases
+	waiting  []waiting // bases with references to later names
 	overflow bool      // there were too many tasks
 
-	lists   Lists                         // of items; nil in Parse
+	lists   Lists                         // the known lists of items; nil in Parse
 	grows   bool                          // a task depends on lists of items
-	indices map[string]map[string][]int32 // of the items of families
+	indices map[string]map[string][]int32 // tables of the items of families
 
-	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
-	fanItems int              // in all of them
+	fanIns   map[string]int32 // index in Definition.FanIns by target and selection, so that tasks share fan-ins
+	fanItems int              // number of members in all fan-ins
 
 	shared *sharer
 
 	results resultsDecoder
-	limits  bool             // the resources of tasks that do not say are limits
-	params  map[string]int32 // in Definition.Inputs, by name: values that tasks read
+	limits  bool             // resources are limits for tasks that do not say whether they are
+	params  map[string]int32 // values of parameters that tasks read: index in Definition.Inputs, by name
 	written bool             // values are Written
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
 type named struct {
 	task  bool
-	index int32 // in Definition.Inputs or decoder.bases; -1 if the entry is faulty
+	index int32 // index in Definition.Inputs or decoder.bases; -1 if the entry is faulty
 	pos   Pos
 }
 
@@ -158,7 +158,7 @@ func (d *decoder) field(key, value *node) {
 
 func (d *decoder) notMapping(n *node) {
 	d.wrongType("the file", n, "a mapping that begins with \"e3: 1\"")
-	d.seen["e3"], d.seen["name"] = n.pos, n.pos // no need to say that they are missing
+	d.seen["e3"], d.seen["name"] = n.pos, n.pos // they were there, so do not report them as missing
 }
 
 const nameRule = "a letter, digit or '_', then letters, digits, '_' and '-', at most 64"
@@ -311,7 +311,7 @@ func (d *decoder) fields(where string, n *node, known []string, each func(key, v
 
 // members goes through a mapping whose names the user chooses; a repeated name is reported, not passed on.
 func (d *decoder) members(where string, n *node, what string, each func(key, value *node)) {
-	const few = 16 // up to which comparing all is cheaper than a map
+	const few = 16 // up to this number comparing all names is cheaper than a map
 	var seen map[string]Pos
 	if len(n.list) > 2*few {
 		seen = make(map[string]Pos, len(n.list)/2)
@@ -385,7 +385,7 @@ func (d *decoder) boolean(where string, n *node) (value, ok bool) {
 	return n.bool(), true
 }
 
-// version reads a string or a number, as it is written.
+// version reads a string or a number, as written in the file.
 func (d *decoder) version(where string, n *node) (string, bool) {
 	if n.kind == boolNode || !n.isScalar() {
 		d.wrongType(where, n, "a string")

@@ -13,24 +13,24 @@ type Definition struct {
 	Name        string
 	Version     string
 	Description string
-	Room        Room              // of tasks that name none
+	Room        Room              // room of tasks that name none
 	Image       string            // reference to the image of tasks that name none and are not in the open room; "": none
-	Images      map[string]string // of Resolve: the hash of an image's manifest by its reference
+	Images      map[string]string // result of Resolve: the hash of an image's manifest by its reference
 	Inputs      []Input           // in file order
-	Tasks       []Task            // in file order, the items of a matrix in the order of their dimensions
+	Tasks       []Task            // in file order; the items of a matrix in the order of their dimensions
 	Results     *Results          // nil if the file says nothing about results
 	FanIns      [][]FanItem       // the items of each fan-in, in the order of tasks; see Source
-	FanValues   FanValues         // of fan-ins of files that have manifests
+	FanValues   FanValues         // values for the manifests of fan-ins of files
 	Families    []Family          // the tasks of the file that depend on lists of items, in file order
 
-	doubts []Warning // about items of matrices
+	doubts []Warning // doubts about items of matrices
 
 	images []string // references of tasks, in file order
 
-	text []byte // of the file, if it has such tasks: Expand reads it again
+	text []byte // content of the file, if it has such tasks: Expand reads it again
 }
 
-// Entry is the name of the entry that s reads of a task with several outputs, "" if it reads the whole output.
+// Entry is the name of the entry that s reads if the task has several outputs; "" if s reads the whole output.
 func (d *Definition) Entry(s Source) string {
 	if s.Entry < 0 {
 		return ""
@@ -48,7 +48,7 @@ func (d *Definition) Entry(s Source) string {
 // Results says in which folder each start leaves outputs for people.
 type Results struct {
 	Dir string   // clean, relative to the package file
-	Of  []string // names and patterns of tasks and outputs; none: the outputs that no task reads
+	Of  []string // names and patterns of tasks and outputs; empty: the outputs that no task reads
 }
 
 // An InputKind is the kind of an input's source.
@@ -61,17 +61,18 @@ const (
 	GlobInput
 	ValueInput
 	ParamsInput // a file of parameters
-	ParamInput  // one value of it, named by that input's name, a dot and its path
+	ParamInput  // one value of such a file, named by the name of the file's input, a dot and the value's path
 )
 
 // An Input is a named dataset that tasks may read.
 type Input struct {
-	Name        string
-	Kind        InputKind
-	Path        string // of a file or directory, also of parameters; of a glob, its pattern; clean, relative, slash-separated
-	Pattern     string // of a glob that was declared as files: the path with names in braces
-	Value       any    // of ValueInput, and of parameters after SetParams: see Value types below
-	Executable  *bool  // of a file: nil takes the mode from the file itself
+	Name string
+	Kind InputKind
+	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated
+	Path        string
+	Pattern     string // for a glob that was declared as files: the path with names in braces
+	Value       any    // for ValueInput, and for parameters after SetParams: see Value types below
+	Executable  *bool  // for a file: nil takes the mode from the file itself
 	NoExport    bool   // an export without data omits its content
 	Description string
 	Pos         Pos
@@ -109,16 +110,16 @@ type Spec struct {
 	Base    string // the name in the file
 	Command Command
 	Outputs []Output // at least one, in declared order
-	Several bool     // the output is a directory with one entry for each of Outputs; else there is one, "out"
+	Several bool     // the output is a directory with one entry for each of Outputs; else there is one output, "out"
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
 	Room    Room
 	Network bool           // a closed room has this machine's network
-	Devices []string       // of a closed room
-	Image   string         // reference to the image whose files the room shows; "": that of the package
+	Devices []string       // devices in a closed room
+	Image   string         // reference to the image whose files the room shows; "": the image of the package
 	Policy  *record.Policy // tasks with equal policies share one
-	Pos     Pos            // of the task's name
-	RunPos  Pos            // of its command
+	Pos     Pos            // place of the task's name
+	RunPos  Pos            // place of its command
 }
 
 // A Room is where a command runs.
@@ -127,8 +128,8 @@ type Room uint8
 // The rooms.
 const (
 	NoRoom     Room = iota // not given
-	OpenRoom               // with everything that the user can see and reach
-	ClosedRoom             // with the system's programs and the task's inputs only
+	OpenRoom               // the command sees and reaches everything that the user can
+	ClosedRoom             // the command sees only the system's programs and the task's inputs
 )
 
 func (r Room) String() string { return [...]string{"", "open", "closed"}[r] }
@@ -151,9 +152,9 @@ func ParseRoom(name string) (Room, bool) {
 type Environment struct {
 	Set     []record.EnvVar // hashed
 	Pass    []string        // passed from the environment of the process that executes; not hashed
-	Secrets []string        // likewise, and masked in logs
+	Secrets []string        // passed in the same way, and masked in logs
 	Keyed   []string        // passed from the environment of the process that starts the run; their values are implicit inputs
-	Tools   []string        // programs on the PATH; what they consist of are implicit inputs
+	Tools   []string        // programs on the PATH; their parts are implicit inputs
 }
 
 // A Command is either Argv, run without a shell, or Shell, a script for bash. The other one is empty.
@@ -187,7 +188,7 @@ type TaskInput struct {
 	Path   string // where it is staged in the task's directory; "" for Scalar
 	Kind   Kind
 	Source Source
-	Gather *Gather // of a fan-in with a manifest, which is the next input
+	Gather *Gather // for a fan-in with a manifest, which is the next input
 	Own    bool    // its source depends on the item
 }
 
@@ -196,10 +197,11 @@ type SourceKind uint8
 
 // The kinds of source.
 const (
-	FromInput    SourceKind = iota // Definition.Inputs[Index]
-	FromTask                       // the output of Definition.Tasks[Index], or one entry of it
-	FromFanIn                      // a directory with the same output of each task in Definition.FanIns[Index]
-	FromManifest                   // a JSON file about the fan-in that is the task's input before, which has this Index too
+	FromInput SourceKind = iota // Definition.Inputs[Index]
+	FromTask                    // the output of Definition.Tasks[Index], or one entry of it
+	FromFanIn                   // a directory with the same output of each task in Definition.FanIns[Index]
+	// a JSON file about the fan-in that is the task's previous input and has the same Index
+	FromManifest
 )
 
 // A Source is the source end of a wire. It holds indices, not names, because a package may have millions.
@@ -207,13 +209,13 @@ type Source struct {
 	Kind  SourceKind
 	Index int32
 	Entry int32  // FromTask, FromFanIn: index in the task's Outputs, or -1 for the whole output
-	Path  string // FromInput, FromTask: of an item below the directory; "" for all of it
+	Path  string // FromInput, FromTask: path of an item below the directory; "" for the whole directory
 }
 
 // A FanItem is one entry of a fan-in.
 type FanItem struct {
 	Label string // the entry's name: the label of the task, or the path of an item
-	Task  int32  // index in Definition.Tasks; of an item of an input -1
-	Input int32  // of an item of an input: index in Definition.Inputs
-	Path  string // of an item below the directory; "" for all of it
+	Task  int32  // index in Definition.Tasks; -1 for an item of an input
+	Input int32  // for an item of an input: index in Definition.Inputs
+	Path  string // path of an item below the directory; "" for the whole directory
 }

@@ -37,7 +37,7 @@ func (e *Error) compare(f *Error) int {
 // Error gives "file:line:column: message (hint)".
 func (e *Error) Error() string {
 	s := e.Msg
-	if e.File != "" { // a definition object is no file
+	if e.File != "" { // a definition object has no file
 		s = fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
 	}
 	if e.Hint != "" {
@@ -64,7 +64,7 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// A syntaxError ends the reading of a file: the rest cannot be parsed.
+// A syntaxError ends the reading of a file, since the rest cannot be parsed.
 type syntaxError struct {
 	pos  Pos
 	msg  string

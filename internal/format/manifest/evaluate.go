@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// A row is one item of a matrix while it is evaluated: what names it, and its constants.
+// A row is one item of a matrix during evaluation: the values that name it, and its constants.
 type row struct{ names, constants []record.EnvVar }
 
 func (r row) join(s row) row {
@@ -38,7 +38,7 @@ func (r row) label() string {
 // isFamily reports whether a task has a matrix.
 func (b *base) isFamily() bool { return b.dims != nil || b.items != nil }
 
-// variables are the names of an item's values: first those that name it, of which there are naming.
+// variables are the names of an item's values. The first naming ones name the item.
 func (b *base) variables() (names []string, naming int) {
 	if b.items != nil {
 		return b.vars, b.naming
@@ -77,7 +77,7 @@ func (d expander) evaluate(b *base) {
 			d.checkRest(b, i+1)
 			return
 		}
-		if len(rows) == 0 { // the sources that more rows would have are unknown, but not their faults
+		if len(rows) == 0 { // sources for further rows are unknown, but their faults can be found
 			d.checkRest(b, i)
 		}
 		rows, all = next, all.join(head)
@@ -101,10 +101,10 @@ func (d expander) evaluate(b *base) {
 	}
 }
 
-// depends reports whether the rows of a factor differ between those of the factors before it.
+// depends reports whether the rows of a factor depend on the row of the factors before it.
 func (f *factor) depends() bool { return f.from != nil && f.from.ref.selected }
 
-// names are the names that a factor has whatever its source is.
+// names are the names of a factor's values that do not depend on its source.
 func (f *factor) names() (r row) {
 	switch {
 	case f.from == nil:
@@ -149,8 +149,8 @@ func (d expander) factorRows(b *base, f *factor, before row) (head row, rows []r
 	return d.itemRows(b, &use, l)
 }
 
-// itemSource finds the source of items. Only for a task may the selection in brackets depend on the row. It returns
-// false after a fault, or if the task that makes the list is not known.
+// itemSource finds the source of items. The selection in brackets may depend on the row only if the source is a task.
+// It returns false after a fault, or if the task that makes the list is not known.
 func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok bool) {
 	where := "task " + b.spec.Base + ": matrix"
 	found, declared := d.names[f.ref.name]
@@ -166,7 +166,7 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 		b.pending = true
 		return s, false
 	case !found.task && f.ref.selected:
-		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: the items of an input are all that it has", where, truncate(f.text))
+		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: an input gives all of its items", where, truncate(f.text))
 		return s, false
 	case f.param != 0:
 		return d.inputSource(b, f.pos, &d.def.Inputs[f.param])
@@ -205,7 +205,7 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 	return d.taskSource(b, to, f.pos, f.ref.name, entry, label)
 }
 
-// takeColumn makes column the one whose distinct values are the items.
+// takeColumn chooses the column whose distinct values are the items.
 func (f *itemsOf) takeColumn(column string) bool {
 	if column == "" {
 		return true
@@ -223,7 +223,7 @@ func (d expander) producer(b, to *base, f *itemsOf, before row) (string, bool) {
 	if to.items != nil {
 		d.evaluate(to)
 	}
-	if to.pending || to.evaluating { // one that waits for itself is reported as a cycle
+	if to.pending || to.evaluating { // a task that waits for itself is reported as a cycle
 		return "", false
 	}
 	names, naming := to.variables()
@@ -351,7 +351,8 @@ func (l *List) place(i int) string {
 	return fmt.Sprintf("item %d", i+1)
 }
 
-// distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make none.
+// distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make no
+// row.
 func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []row {
 	var rows []row
 	var without []string
@@ -383,7 +384,8 @@ func (d expander) doubt(pos Pos, format string, args ...any) {
 	}
 }
 
-// constantsOf returns the columns of a list that become constants: those chosen, or all that do not name the item.
+// constantsOf returns the columns of a list that become constants: the chosen columns, or all columns that do not name
+// the item.
 func (d expander) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]constant, bool) {
 	if !f.withAll {
 		for _, c := range f.with {
@@ -431,7 +433,7 @@ func (d expander) included(b *base, rows []row) []row {
 			for i, v := range e.values {
 				what[i] = v.Name + "=" + v.Value
 			}
-			d.doubt(e.pos, "task %s: matrix: no item has %s, so that this leaves out none", b.spec.Base, strings.Join(what, ", "))
+			d.doubt(e.pos, "task %s: matrix: no item has %s, so this excludes nothing", b.spec.Base, strings.Join(what, ", "))
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(r row) bool {
@@ -472,7 +474,7 @@ func bindingNames(list []record.EnvVar) []string {
 	return names
 }
 
-// distinct checks that rows have the same names, which mean nothing else in the task, and different labels.
+// distinct checks that rows have the same names and different labels, and that the names mean nothing else in the task.
 func (d expander) distinct(b *base, rows []row) bool {
 	for i, name := range b.vars {
 		if slices.Contains(b.vars[:i], name) {

@@ -7,16 +7,16 @@ import (
 	"e3/internal/format/record"
 )
 
-// An itemMatrix is a matrix whose items are not all written out, or that joins its dimensions in another way than their
+// An itemMatrix is a matrix with items that are not written out, or with dimensions that are not joined by their
 // product.
 type itemMatrix struct {
 	pos     Pos
-	factors []factor // whose product it is
+	factors []factor // the matrix is the product of these
 	include []entry  // further items
-	exclude []entry  // items that it has not
+	exclude []entry  // items to leave out
 }
 
-// A factor is one factor of an itemMatrix: rows that are written out, or the items of a source.
+// A factor is a factor of an itemMatrix: rows that are written out, or the items of a source.
 type factor struct {
 	pos  Pos
 	dims []string   // the names of the values of rows
@@ -30,11 +30,12 @@ type itemsOf struct {
 	text    string // the reference, without a column
 	ref     reference
 	name    string     // the dimension; "": the source names its items
-	by      string     // the column that names an item; "": that of the dimension's name
-	column  string     // in place of by: an item for each distinct value of this column
+	by      string     // the column that names an item; "": the column with the dimension's name
+	column  string     // used in place of by: an item for each distinct value of this column
 	with    []constant // the columns that become constants, unless withAll
 	withAll bool
-	param   int32 // the input that the reference is, if it names a value of a file of parameters; else 0, which is never one
+	// the input of the reference, if it names a value of a file of parameters; else 0, which is never such an input
+	param int32
 }
 
 // A constant is a variable of an item and the column of its value.
@@ -51,7 +52,7 @@ var (
 	joinKeys   = []string{"zip", "include", "exclude"}
 )
 
-// A matrixReader reads matrices, and what else of a file speaks of items.
+// A matrixReader reads matrices, and other parts of a file that concern items.
 type matrixReader struct{ *decoder }
 
 // isLiteral reports whether a matrix is a mapping of dimensions to lists of items, or a faulty one.
@@ -235,7 +236,7 @@ func (d matrixReader) joinEntries(where string, n *node) []entry {
 	return list
 }
 
-// itemsOf reads the use of a source: its text, or a mapping with more about it. nil after a fault.
+// itemsOf reads the use of a source: its text, or a mapping with further settings. The result is nil after a fault.
 func (d matrixReader) itemsOf(where, name string, n *node) *itemsOf {
 	f := &itemsOf{pos: n.pos, name: name, withAll: true}
 	if n.kind == stringNode {
@@ -275,7 +276,7 @@ func (d matrixReader) sourceItems(where string, f *itemsOf, n *node) *itemsOf {
 	var fault string
 	f.text = n.text
 	if f.ref, fault = parseReference(n.text); fault == "" && f.ref.items != nil {
-		fault = "selects files; the items of a source are all that it has"
+		fault = "selects files; a source of items gives all of them"
 	}
 	if fault != "" {
 		d.report.add(n.pos, "a source of items is like samples, samples.name, split, split.parts or split[sample]", "%s: %q %s", where, truncate(n.text), fault)
@@ -313,7 +314,7 @@ func (d matrixReader) constants(where string, n *node) []constant {
 	return list
 }
 
-// variableOf is a name of a variable that resembles a text.
+// variableOf makes a valid name of a variable from a text.
 func variableOf(text string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

@@ -8,18 +8,21 @@ import (
 	"strings"
 )
 
-// A Family is a task of the file that depends on lists of items. Its tasks are known once these are.
+// A Family is a task of the file that depends on lists of items. Its tasks are known once these lists are known.
 type Family struct {
-	Base    string
-	Pos     Pos // of the task's name
-	Spec    *Spec
-	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
-	ReadBy  []string     // tasks of the file that read it, by their Base
-	Reads   []string     // tasks of the file that it or its matrix reads, by their Base
-	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
-	Pending bool         // its tasks are not in the Definition
-	Count   int          // its tasks
-	// Fault says why lists that are known make no tasks, such as two items of one name. The family is pending then.
+	Base string
+	Pos  Pos // place of the task's name
+	Spec *Spec
+	// sources whose lists it needs, in the order of use; a source that another family's items make is here only if
+	// these are known
+	Sources []ItemSource
+	ReadBy  []string // tasks of the file that read it, by their Base
+	Reads   []string // tasks of the file that the task or its matrix reads, by their Base
+	Waits   []string // pending families that keep it from having tasks: it, or its matrix, reads them
+	Pending bool     // its tasks are not in the Definition
+	Count   int      // its tasks
+	// Fault says why known lists make no tasks, for example because two items have the same name. The family is pending
+	// then.
 	Fault error
 }
 
@@ -28,23 +31,24 @@ type ItemSource struct {
 	Key   string // the text that names it in Lists: "samples", "split", "split[s1].parts"
 	Input string // the input; "" if a task makes it
 	Task  string // the task, with its label
-	Entry string // Task: the entry of its output; "" for all of it
+	Entry string // for a Task: the entry of its output; "" for the whole output
 	Kind  Kind   // File, Dir, or JSON for a value
-	Path  string // of a file the path, whose ending tells its format; of a directory its place among the files of the task or project
-	Glob  string // of an input that is a glob: its pattern
-	Files string // of an input that is files: its pattern with names, beside Glob
+	// path of a file, whose ending tells its format, or of a directory among the files of the task or project
+	Path  string
+	Glob  string // for an input that is a glob: its pattern
+	Files string // for an input that is files: its pattern with names, beside Glob
 	Known bool   // the list was given to Expand
 }
 
-// Lists are the known lists of items by the Key of their source.
+// Lists holds the known lists of items by the Key of their source.
 type Lists map[string]*List
 
 // Grows reports whether tasks depend on lists of items. All other definitions are complete after Parse.
 func (d *Definition) Grows() bool { return len(d.Families) > 0 }
 
-// Expand returns the definition with the tasks that follow from lists of items: those of families whose lists are all
-// known, and those that read no other family. The result depends on the file and the lists alone. Lists that nothing needs
-// are ignored. The error, if any, is Errors, as of Parse: a reference to an item that does not exist.
+// Expand returns the definition with the tasks that follow from lists of items. A family has tasks if all its lists are
+// known and it reads no pending family. The result depends on the file and the lists alone. Lists that nothing needs
+// are ignored. A reference to an item that does not exist is an error, of type Errors as in Parse.
 func (d *Definition) Expand(lists Lists) (*Definition, error) {
 	if !d.Grows() {
 		return d, nil
@@ -59,7 +63,7 @@ func (d *Definition) Expand(lists Lists) (*Definition, error) {
 	return x, err
 }
 
-// Pending reports whether the lists of items of any family are not known.
+// Pending reports whether a family has unknown lists of items.
 func (d *Definition) Pending() bool {
 	return slices.ContainsFunc(d.Families, func(f Family) bool { return f.Pending })
 }
@@ -90,7 +94,8 @@ func (n *node) setRoom(r Room) {
 	n.list = append(n.list, node{kind: stringNode, text: "room"}, node{kind: stringNode, text: r.String()})
 }
 
-// DecodeDefinition reads a definition object. Its messages have no positions, because it is not the file that people know.
+// DecodeDefinition reads a definition object. Its messages have no positions, because people do not know this form of
+// the file.
 func DecodeDefinition(data []byte) (*Definition, error) {
 	d, err := Parse("", data)
 	switch {
@@ -102,7 +107,8 @@ func DecodeDefinition(data []byte) (*Definition, error) {
 	return d, nil
 }
 
-// quoteTexts makes strings of what stands for a text and is no number of JSON: an item 007, or the variable .5.
+// quoteTexts makes strings of scalars that are used as texts and are no numbers of JSON: an item 007, or the variable
+// .5.
 func (n *node) quoteTexts() {
 	tasks := n.member("tasks")
 	for i := 1; i < len(tasks.list); i += 2 {
@@ -112,7 +118,7 @@ func (n *node) quoteTexts() {
 	}
 }
 
-// quoteText does so for a node and all in it. Booleans are texts in lists and in variables.
+// quoteText does the same for a node and all nodes in it. Booleans are texts in lists and in variables.
 func (n *node) quoteText(bools bool) {
 	if (n.kind == intNode || n.kind == floatNode || n.kind == boolNode && bools) && !json.Valid([]byte(n.text)) {
 		n.kind = stringNode
@@ -141,11 +147,12 @@ func (b *base) fail(d expander, pos Pos, format string, args ...any) {
 	b.pending = true
 }
 
-// An expander makes the tasks of families from lists of items, and resolves references to them and to files of directories.
+// An expander makes the tasks of families from lists of items. It resolves references to these tasks and to files of
+// directories.
 type expander struct{ *decoder }
 
-// families makes the tasks of families, connects everything that waits, and leaves in the Definition only what has all
-// its lists.
+// families makes the tasks of families, connects all waiting tasks, and leaves in the Definition only tasks whose lists
+// are all known.
 func (d expander) families() {
 	d.listParams()
 	for i := range d.bases {
@@ -218,7 +225,7 @@ func (d expander) spread() {
 	}
 }
 
-// compact puts the tasks in the order of the file and leaves out those of pending families.
+// compact puts the tasks in the order of the file and leaves out tasks of pending families.
 func (d expander) compact() {
 	def := d.def
 	place := make([]int32, len(def.Tasks))
@@ -233,7 +240,7 @@ func (d expander) compact() {
 			tasks = append(tasks, def.Tasks[b.first+k])
 		}
 	}
-	fans := make([]bool, len(def.FanIns)) // moved already
+	fans := make([]bool, len(def.FanIns)) // fan-ins that were moved already
 	for i := range tasks {
 		if i > 0 && len(tasks[i].Inputs) > 0 && len(tasks[i-1].Inputs) > 0 && &tasks[i].Inputs[0] == &tasks[i-1].Inputs[0] {
 			continue // items of one task may share their inputs
@@ -293,7 +300,8 @@ func (d expander) source(b *base, s ItemSource) (*List, bool) {
 	return l, known
 }
 
-// inputSource is the source that an input is. It reports a fault of the reference and returns false.
+// inputSource returns an input as a source of items. If the reference is faulty, it reports the fault and returns
+// false.
 func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 	s := ItemSource{Key: in.Name, Input: in.Name, Path: in.Path}
 	switch in.Kind {
@@ -323,7 +331,7 @@ func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 	return s, true
 }
 
-// withNames is a glob with a name for each wildcard, as a suggestion.
+// withNames suggests a pattern: the glob with a name for each wildcard.
 func withNames(glob string) string {
 	n := 0
 	var b strings.Builder
@@ -352,7 +360,7 @@ func (d expander) readable(b *base, pos Pos, name, path string) bool {
 	return false
 }
 
-// taskSource is the source that an output of a task is; label is that of the task.
+// taskSource returns an output of a task as a source of items; label is the task's label.
 func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label string) (ItemSource, bool) {
 	s := ItemSource{Task: to.spec.Base}
 	if label != "" {

@@ -6,29 +6,30 @@ import (
 	"e3/internal/format/notation"
 )
 
-// gathering is what a source under "in" says of how it gathers many items.
+// gathering holds the settings of a source under "in" that gathers many items.
 type gathering struct {
 	need     notation.Need
 	manifest bool // the source comes with a manifest
 	roster   bool // this wire is the manifest of the wire before
 }
 
-// Gather is how a fan-in with a manifest gathers.
+// Gather describes how a fan-in with a manifest gathers its members.
 type Gather struct{ Need notation.Need }
 
-// FanValues are the values of the items of fan-ins of files, by the index of the fan-in. Those of tasks are the tasks' Items.
+// FanValues are the values of the items of fan-ins of files, by the index of the fan-in. For fan-ins of tasks, the
+// values are the tasks' Items.
 type FanValues map[int32]ItemValues
 
 // ItemValues are the values of items.
 type ItemValues struct {
 	Names  []string
-	Values []string // of all items in their order, for each as many as there are names
+	Values []string // values of all items in their order, for each item as many as there are names
 }
 
-// ManifestOf is the name under which a task gets the manifest of its fan-in of a name.
+// ManifestOf returns the name of the input for a manifest, from the name of its fan-in.
 func ManifestOf(name string) string { return name + "_manifest" }
 
-// of is what the input of a task says of it; nil unless it has a manifest.
+// of returns the Gather of a task's input; nil unless the input has a manifest.
 func (g gathering) of() *Gather {
 	if !g.manifest {
 		return nil
@@ -36,7 +37,7 @@ func (g gathering) of() *Gather {
 	return &Gather{g.need}
 }
 
-// what a wire is, for messages.
+// what describes a wire in messages.
 func (w *wire) what() string {
 	if w.gather.roster {
 		return "the manifest of a fan-in"
@@ -84,7 +85,7 @@ func (w *wire) roster(d *decoder) []wire {
 	return []wire{{name: d.intern(ManifestOf(w.name)), source: w.source, pos: w.pos, gather: gathering{roster: true}}}
 }
 
-// need reads how many members a fan-in needs.
+// need reads the number of members that a fan-in needs.
 func (d matrixReader) need(where string, n *node) notation.Need {
 	text := n.text
 	if n.kind == intNode {
@@ -100,7 +101,7 @@ func (d matrixReader) need(where string, n *node) notation.Need {
 	return need
 }
 
-// roster adds the plan of a manifest after that of its fan-in, which is missing after a fault.
+// roster adds the plan of a manifest behind the plan of its fan-in. After a fault the fan-in has no plan.
 func (d expander) roster(b *base, plans []plan, ref *wire) []plan {
 	if len(plans) == 0 || ManifestOf(plans[len(plans)-1].input.Name) != ref.name {
 		return plans
@@ -120,7 +121,7 @@ func (d expander) roster(b *base, plans []plan, ref *wire) []plan {
 		pos: ref.pos, text: ref.source, roster: true})
 }
 
-// follow completes the input of a manifest: it is that of the fan-in before it.
+// follow completes the input of a manifest from the input of the fan-in before it.
 func (in *TaskInput) follow(p *plan, before []TaskInput) {
 	if p.roster {
 		in.Source.Index, in.Own = before[len(before)-1].Source.Index, before[len(before)-1].Own

@@ -30,7 +30,7 @@ func CheckGlob(pattern string) error {
 	return nil
 }
 
-// GlobPrefix is the longest leading path of a pattern that holds no wildcard, "." if there is none.
+// GlobPrefix returns the longest leading path of a pattern without a wildcard; "." if the first part has one.
 func GlobPrefix(pattern string) string {
 	wild := strings.IndexAny(pattern, "*?")
 	if wild < 0 {
@@ -56,8 +56,8 @@ func MatchGlob(pattern, rel string) bool {
 // Matching keeps the set of all possible positions in the pattern, in ascending order: the parts that may match the
 // next part of the path. The position len(parts) means that the pattern is used up.
 
-// globClose adds a position and those reached from it by letting "**" stand for nothing. A final "**" must
-// stand for something.
+// globClose adds a position, and the positions reached from it if "**" stands for nothing. A final "**" must stand for
+// something.
 func globClose(parts []string, at []int, i int) []int {
 	for {
 		if len(at) == 0 || at[len(at)-1] < i {
@@ -94,7 +94,7 @@ func globStep(parts []string, at []int, name string) []int {
 }
 
 // matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one more character. Earlier
-// ones need no retry: a longer match of theirs only leaves less of the name for the latest one.
+// * need no retry: a longer match of an earlier * only leaves less of the name for the latest one.
 func matchPart(pattern, name string) bool {
 	star, retry := -1, 0
 	p, n := 0, 0
@@ -122,20 +122,20 @@ func matchPart(pattern, name string) bool {
 	return strings.TrimLeft(pattern[p:], "*") == ""
 }
 
-// A GlobAt is a folder on the way of a pattern: it knows which parts of the pattern the names in it may match. A
-// walk goes down with it, and enters no folder that cannot hold a file of the pattern.
+// A GlobAt is a folder on the way of a pattern: it knows which parts of the pattern the names in the folder may match.
+// With it, a walk enters no folder that cannot hold a file of the pattern.
 type GlobAt struct {
 	parts []string
 	at    []int
 }
 
-// GlobIn is the folder that a pattern is relative to.
+// GlobIn returns the folder to which a pattern is relative.
 func GlobIn(pattern string) GlobAt {
 	parts := strings.Split(pattern, "/")
 	return GlobAt{parts, globClose(parts, nil, 0)}
 }
 
-// Enter is the folder of this name. It is [GlobAt.Closed] if no file below it can match.
+// Enter returns the folder with this name. It is [GlobAt.Closed] if no file below it can match.
 func (g GlobAt) Enter(name string) GlobAt {
 	if name == repositoryDir {
 		return GlobAt{}
@@ -143,8 +143,8 @@ func (g GlobAt) Enter(name string) GlobAt {
 	return GlobAt{g.parts, globStep(g.parts, g.at, name)}
 }
 
-// EnterLink is Enter for a link to a folder. A part that stands for one name enters it. ** does not, since links may lead
-// in circles or to the whole machine; passed says that it would enter a folder of this name.
+// EnterLink is Enter for a link to a folder. A part that stands for one name enters the link. ** does not, since links
+// may lead in circles or to the whole machine; passed says that ** would enter a folder of this name.
 func (g GlobAt) EnterLink(name string) (to GlobAt, passed bool) {
 	var named []int
 	for _, i := range g.at {
@@ -166,8 +166,8 @@ func (g GlobAt) Match(name string) bool {
 	return len(at) > 0 && at[len(at)-1] == len(g.parts)
 }
 
-// Hides reports whether the file of this name does not match only because it is hidden. Parts that fit any name hide
-// without a word.
+// Hides reports whether the file of this name fails to match only because it is hidden. Parts that fit any name do not
+// count.
 func (g GlobAt) Hides(name string) bool {
 	if !strings.HasPrefix(name, ".") || g.Match(name) {
 		return false

@@ -35,7 +35,7 @@ func checkImages(d *decoder) {
 	}
 }
 
-// imageOf is the reference of the image in which the command of a task runs; "" for none.
+// imageOf returns the reference to the image in which the command of a task runs; "" for none.
 func (d *Definition) imageOf(s *Spec) string {
 	if s.Image == "" && s.Room != OpenRoom {
 		return d.Image
@@ -43,7 +43,7 @@ func (d *Definition) imageOf(s *Spec) string {
 	return s.Image
 }
 
-// ImageOf is the hash of the image in which the command of a task runs, as it was resolved; "" for none.
+// ImageOf returns the resolved hash of the image in which the command of a task runs; "" for none.
 func (d *Definition) ImageOf(t *Task) string {
 	ref := d.imageOf(t.Spec)
 	if hash, ok := strings.CutPrefix(ref, "sha256:"); ok {
@@ -52,7 +52,7 @@ func (d *Definition) ImageOf(t *Task) string {
 	return d.Images[ref]
 }
 
-// ImageReferences are the references to images of the file, each once, in file order.
+// ImageReferences returns the file's references to images, each once, in file order.
 func (d *Definition) ImageReferences() []string {
 	var list []string
 	seen := map[string]bool{"": true}
@@ -69,10 +69,10 @@ func (d *Definition) ImageReferences() []string {
 	return list
 }
 
-// Resolve notes which images the references are. It must come before Expand and Encode.
+// Resolve notes the images to which the references lead. It must come before Expand and Encode.
 func (d *Definition) Resolve(images map[string]string) { d.Images = images }
 
-// nameImages replaces references in the tree of a file by what they have been resolved to.
+// nameImages replaces references in the tree of a file by the resolved images.
 func (n *node) nameImages(images map[string]string) {
 	n.member("image").resolve(images)
 	tasks := n.member("tasks")

@@ -42,7 +42,7 @@ func TestItemMistakes(t *testing.T) {
 		{"a circle", "t: {matrix: {s: u}, out: l.json, run: x}\n  u: {in: {a: 't[*]'}, out: l2.json, run: x}", []string{"wait for each other"}},
 		{"itself", "t: {matrix: {s: 't[s]'}, out: l.json, run: x}", []string{"wait for each other: t → t"}},
 		{"with a capital", "t: {matrix: {s: {from: sheet, with: [Group]}}, out: o, run: x}", []string{`"Group" cannot be the name of a variable`, "with: {group: Group}"}},
-		{"a source with files", "t: {matrix: {s: 'raw.x[a]'}, out: o, run: x}", []string{"the items of a source are all that it has"}},
+		{"a source with files", "t: {matrix: {s: 'raw.x[a]'}, out: o, run: x}", []string{"a source of items gives all of them"}},
 		// of the lists
 		{"no name", "t: {matrix: sheet, out: o, run: x}", []string{"e3.yaml:5:15", "the items of sheet have no name", "matrix: {name: sheet}", "its columns are id, Group, depth"}},
 		{"no name at all", "t: {matrix: long, out: o, run: x}\n  long: {out: long.txt, run: x}", []string{"the items of long have no name", "matrix: {item: long}"}},

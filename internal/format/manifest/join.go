@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// A join is the resolved selection of a reference one side of which has a matrix that is not literal, or which selects
-// files of a directory. Rows are found by their values.
+// A join is the resolved selection of a reference. It serves references with an itemMatrix on one side, and references
+// that select files of a directory. Rows are found by their values.
 
 // A pick is the selection in one variable of a target: none for all values.
 type pick struct {
 	at    int // the variable of the target
-	own   int // the variable of the referring task whose value it is; -1: fixed
+	own   int // the variable of the referring task that gives the value; -1: the value is fixed
 	fixed string
 }
 
 type picks []pick
 
-// key joins the values that a referring row selects.
+// key joins the values that a referring row selects into one text.
 func (p picks) key(own func(int) string) string {
 	var b strings.Builder
 	for _, c := range p {
@@ -48,8 +48,8 @@ func (p picks) rows(count int, value func(row, at int) string) map[string][]int3
 	return rows
 }
 
-// pickOf resolves selectors against the variables of a target, the first naming of which must all be selected. own finds a
-// variable of the referring task. fan says that several rows may be selected.
+// pickOf resolves selectors against the variables of a target. The first naming variables must all be selected. own
+// finds a variable of the referring task. fan says that several rows may be selected.
 func pickOf(selectors []selector, names []string, naming int, target string, own func(string) (int, bool)) (list picks, fan bool, fault string) {
 	chosen := make([]bool, len(names))
 	rest := false
@@ -97,7 +97,7 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 	return list, fan || rest, ""
 }
 
-// index finds the rows of a family by the values of picks.
+// index maps the values of picks to rows of a family.
 func (d expander) index(to *base, p picks) map[string][]int32 {
 	key := make([]byte, 0, 32)
 	key = binary.AppendUvarint(key, uint64(to.first))
@@ -123,18 +123,18 @@ func (b *base) own(name string) (int, bool) {
 	return i, i >= 0
 }
 
-// A joiner gives the rows of a referring task what one reference selects.
+// A joiner finds, for each row of a referring task, what one reference selects.
 type joiner struct {
 	d     expander
 	b     *base
 	p     *plan
-	picks picks               // of the target's rows
-	rows  map[string][]int32  // of the target
-	files map[string]*fileSet // of each source
-	fans  map[string]int32    // in Definition.FanIns, by what the row selects
+	picks picks               // picks among the target's rows
+	rows  map[string][]int32  // rows of the target by their key
+	files map[string]*fileSet // the files of each source
+	fans  map[string]int32    // index in Definition.FanIns, by the row's selection
 }
 
-// A fileSet is the items of a source of files by the values of picks.
+// A fileSet holds the items of a source of files by the values of picks.
 type fileSet struct {
 	picks picks
 	fan   bool
@@ -158,13 +158,13 @@ func (d expander) newJoiner(b *base, p *plan) *joiner {
 	return j
 }
 
-// value is a value of a row of the referring task.
+// value returns a value of a row of the referring task.
 func (j *joiner) value(number int) func(int) string {
 	items := j.d.def.Tasks[j.b.first+number].Items
 	return func(i int) string { return items[i].Value }
 }
 
-// input is the input of one row. It returns false after a fault.
+// input returns the input of one row; false after a fault.
 func (j *joiner) input(number int) (TaskInput, bool) {
 	d, p := j.d, j.p
 	in := p.input
@@ -238,7 +238,7 @@ func (d expander) gathered(p *plan, size int, item func(int) FanItem) int32 {
 	return int32(len(d.def.FanIns) - 1)
 }
 
-// file is the input of a row that reads files of an input, or of what a task makes.
+// file returns the input of a row that reads files of an input, or of a task's output.
 func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskInput, bool) {
 	d, p, b := j.d, j.p, j.b
 	if p.target == nil {

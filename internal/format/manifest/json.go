@@ -56,8 +56,8 @@ type jsonReader struct {
 	decoder *decoder
 	dec     *json.Decoder
 	window  window
-	pos     Pos    // of the latest token
-	raw     []byte // of the latest token, until the next
+	pos     Pos    // place of the latest token
+	raw     []byte // text of the latest token, until the next token
 	line    int    // up to the beginning of the window
 	column  int    // characters of that line up to the beginning of the window
 }
@@ -146,7 +146,8 @@ func (r *jsonReader) document() *syntaxError {
 	})
 }
 
-// members reads the rest of an object whose brace is read, calling each with a key and the first token of its value.
+// members reads the rest of an object behind its opening brace. It calls each with a key and the first token of its
+// value.
 func (r *jsonReader) members(each func(key *node, tok json.Token) *syntaxError) *syntaxError {
 	for {
 		tok, fault := r.token()
@@ -259,7 +260,7 @@ func (r *jsonReader) number(s string) node {
 	return n
 }
 
-// floatOf is the node of a whole number that was declared a float.
+// floatOf returns the node of a whole number that is declared to be a float.
 func floatOf(n node) node {
 	return node{kind: floatNode, bits: math.Float64bits(float64(n.int())), text: n.text}
 }

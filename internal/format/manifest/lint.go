@@ -42,7 +42,7 @@ func (l *linter) warn(pos Pos, format string, args ...any) {
 
 func (l *linter) unusedInputs() {
 	if l.def.Pending() {
-		return // tasks that are not known yet may read them
+		return // tasks that are not known yet may read the inputs
 	}
 	used := make([]bool, len(l.def.Inputs))
 	for i := range l.def.Families {

@@ -15,26 +15,26 @@ const (
 	MaxItems = MaxTasks  // items of one list
 	MaxList  = 256 << 20 // bytes of its encoding
 
-	maxColumns  = 256       // of one list
+	maxColumns  = 256       // columns of one list
 	maxConstant = 64 << 10  // bytes of one value, which a command gets in its environment
 	maxItemText = 128 << 20 // bytes of all values of a list
 )
 
-// A List is the items of a source, in the order of the source: what a matrix makes tasks of. It is stored as an object,
-// and equal lists have equal encodings. It does not change once it is made.
+// A List holds the items of a source, in the order of the source. A matrix makes tasks from them. A list is stored as
+// an object, and equal lists have equal encodings. A list never changes.
 type List struct {
 	// Names is the number of leading columns whose values name an item. 0: the matrix must choose a column.
 	Names int `json:"names"`
-	// Columns are the names of the values. "" is the only name of an item whose source gives none; the matrix names it.
+	// Columns are the names of the values. If the source gives no names, the only column is ""; the matrix names it.
 	Columns []string `json:"columns"`
 	// Items have a value for each column.
 	Items [][]string `json:"items"`
 	// Files are the paths of the items below their source, which is a directory; the path of a folder ends in "/". There
-	// are none if the source is none.
+	// are none if the source is no directory.
 	Files []string `json:"files,omitempty"`
 }
 
-// File is the path of an item below its source, "" if it has none.
+// File returns the path of an item below its source, "" if it has none.
 func (l *List) File(item int) string {
 	if len(l.Files) == 0 {
 		return ""
@@ -80,7 +80,7 @@ func DecodeList(data []byte) (*List, error) {
 
 // An ItemError is the fault of one item of a list.
 type ItemError struct {
-	Item int // from 0
+	Item int // index of the item, from 0
 	Text string
 }
 

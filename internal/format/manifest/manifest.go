@@ -62,15 +62,15 @@ const (
 	MaxLabel    = 128       // bytes of a matrix label, the text in brackets
 
 	maxDepth      = 64        // nesting of lists and mappings
-	maxDimensions = 8         // of one matrix
+	maxDimensions = 8         // dimensions of one matrix
 	maxAliasNodes = 1_000_000 // nodes made by aliases, in one file
-	maxFanInItems = 4_000_000 // of all distinct fan-ins together
+	maxFanInItems = 4_000_000 // members of all distinct fan-ins together
 	maxGlobs      = 1_000     // inputs of one task that are globs
 )
 
 // A splitting decides when and how YAML is parsed in pieces. Tests make it small.
 type splitting struct {
-	threshold int64 // larger files are split
+	threshold int64 // files larger than this are split
 	piece     int64 // least bytes of one piece but the last
 }
 
@@ -83,7 +83,7 @@ func Parse(name string, data []byte) (*Definition, error) {
 	return parse(name, section(data), usualSplitting(), nil)
 }
 
-// An OpenError says that a package file cannot be opened or read. Its text is that of Err.
+// An OpenError says that a package file cannot be opened or read. Its text is the text of Err.
 type OpenError struct{ Err error }
 
 func (e *OpenError) Error() string { return e.Err.Error() }

@@ -13,7 +13,7 @@ type dimension struct {
 	name  string
 	pos   Pos
 	items []string
-	index map[string]int32 // of items
+	index map[string]int32 // numbers of items
 }
 
 // matrix reads the dimensions of a task.

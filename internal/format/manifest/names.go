@@ -7,7 +7,7 @@ import (
 )
 
 // ValidInputName reports whether s may name an input, an output or a matrix dimension. Such names become environment
-// variables. They begin with a lower-case letter or "_", so that none shadows a variable such as PATH.
+// variables. They begin with a lower-case letter or "_", so that no name shadows a variable such as PATH.
 func ValidInputName(s string) bool {
 	return s != "" && ('a' <= s[0] && s[0] <= 'z' || s[0] == '_') && notation.Only(s, notation.IsWord)
 }

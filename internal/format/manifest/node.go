@@ -36,22 +36,23 @@ func (k nodeKind) String() string { return kindNames[k] }
 type node struct {
 	kind nodeKind
 	pos  Pos
-	bits uint64 // of a bool, an int64 or a float64
-	text string // of a string; of another scalar as it is written
-	list []node // of a list its items; of a mapping its keys and values in turn. Keys are strings or bad
+	bits uint64 // value of a bool, an int64 or a float64
+	text string // value of a string, or another scalar as written in the file
+	list []node // items of a list, or keys and values of a mapping in turn. Keys are strings or bad
 }
 
 func (n *node) bool() bool     { return n.bits != 0 }
 func (n *node) int() int64     { return int64(n.bits) }
 func (n *node) float() float64 { return math.Float64frombits(n.bits) }
 
-// isScalar reports whether n is a scalar that is not null. Where a text is wanted, text is that of its author: 3.10 is no 3.1.
+// isScalar reports whether n is a scalar that is not null. Where a text is wanted, text has the author's spelling: 3.10
+// is not 3.1.
 func (n *node) isScalar() bool {
 	return n.kind == boolNode || n.kind == intNode || n.kind == floatNode || n.kind == stringNode
 }
 
-// formatFloat writes the shortest decimal that reads back as f, always recognisable as a float: 1.0, 0.1, 0.00001. Only from
-// 1e+21 on it has an exponent, since many programs read none.
+// formatFloat writes the shortest decimal that reads back as f, always recognisable as a float: 1.0, 0.1, 0.00001. Only
+// numbers from 1e+21 on have an exponent, since many programs do not read exponents.
 func formatFloat(f float64) string {
 	format := byte('f')
 	if math.Abs(f) >= 1e21 {

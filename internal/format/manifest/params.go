@@ -49,9 +49,9 @@ func (d *decoder) param(file int32, path string, pos Pos) int32 {
 	return index
 }
 
-// SetParams takes the contents of the files of parameters, which content returns by the name of their input. It sets
-// the values of the inputs, and how tasks get these: the text of a scalar, any other value as a JSON file. Values that
-// a file lacks are Errors. The definition must not be in use elsewhere.
+// SetParams reads the files of parameters: content returns the content of a file by the name of its input. It sets the
+// values of the inputs, and the form in which tasks get a value: a scalar as text, any other value as a JSON file. If
+// a file lacks a value, the error is Errors. The definition must not be in use elsewhere.
 func (d *Definition) SetParams(content func(input string) any) error {
 	report := &collector{file: d.File}
 	for i := range d.Inputs {
@@ -88,7 +88,7 @@ func (d *Definition) form(t *TaskInput) {
 	}
 }
 
-// missingParam suggests a parameter for one that its file lacks.
+// missingParam suggests another parameter in place of a missing one.
 func missingParam(whole any, path string) string {
 	if hint := didYouMean(path, ParamPaths(whole)); hint != "" {
 		return hint
@@ -105,7 +105,7 @@ func missingParam(whole any, path string) string {
 	return "the file holds no named values"
 }
 
-// ParamPaths yields the paths of all values in a mapping that can be named, mappings before their members.
+// ParamPaths yields the paths of all values in a mapping that a path can name, mappings before their members.
 func ParamPaths(whole any) iter.Seq[string] {
 	return func(yield func(string) bool) { paramPaths(whole, "", yield) }
 }
@@ -140,8 +140,8 @@ func ValueAt(v any, path string) (any, bool) {
 	return v, true
 }
 
-// WithValue returns whole with another value at a dotted path, which it makes if necessary. It returns false if a part
-// of the path is no mapping. whole itself is unchanged.
+// WithValue returns whole with another value at a dotted path. It makes missing mappings on the path. It returns false
+// if a part of the path is no mapping. whole itself is unchanged.
 func WithValue(whole any, path string, v any) (any, bool) {
 	o, ok := whole.(Object)
 	if !ok {
@@ -163,8 +163,8 @@ func WithValue(whole any, path string, v any) (any, bool) {
 	return o, true
 }
 
-// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is that of the file, for
-// Errors.
+// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is the name of the file,
+// for Errors.
 func ParseValue(name string, data []byte) (any, error) {
 	d := newDecoder(name, nil)
 	n, fault := d.document(data)
@@ -175,7 +175,7 @@ func ParseValue(name string, data []byte) (any, error) {
 func ParseWritten(name string, data []byte) (any, error) {
 	d := newDecoder(name, nil)
 	d.written = true
-	if strings.EqualFold(path.Ext(name), ".json") { // YAML takes more than JSON
+	if strings.EqualFold(path.Ext(name), ".json") { // a YAML reader accepts more than JSON
 		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
 		return d.valueOf(&n, fault)
 	}

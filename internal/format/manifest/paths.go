@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	repositoryDir = ".e3"        // never linked, globbed or staged
+	repositoryDir = ".e3"        // folder of a repository: never linked, globbed or staged
 	valuesDir     = ".e3-values" // where values that are not scalars are staged: record.ValuesDir
 )
 
@@ -91,7 +91,7 @@ func (d matrixReader) pattern(where string, n *node) (*Pattern, string) {
 	return nil, ""
 }
 
-// outputPath reads the path of an output: below the task's directory, and a directory if a slash ends it.
+// outputPath reads the path of an output below the task's directory. A path with a slash at its end is a directory.
 func (d *decoder) outputPath(where string, n *node) (clean string, kind Kind) {
 	s := n.text
 	if n.kind != stringNode {

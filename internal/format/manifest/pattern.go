@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// A Pattern is the path of an input whose files are items: it has names in braces, such as raw/{sample}_{lane}.fq. A name
-// stands for any text but the empty one, without a slash; the same name stands for the same text everywhere in the
-// path. Beside names it may have the wildcards of a glob. A brace that encloses no name is literal.
+// A Pattern is the path of an input whose files are items: it has names in braces, such as raw/{sample}_{lane}.fq. A
+// name stands for any non-empty text without a slash; the same name stands for the same text everywhere in the path.
+// Beside names a pattern may have the wildcards of a glob. A brace that encloses no name is literal.
 type Pattern struct {
 	Names []string // in the order of their first appearance
 	Glob  string   // the glob of the files: with * for each name
-	parts []string // of the path, between slashes
+	parts []string // parts of the path, between slashes
 }
 
 // ParsePattern reads a clean relative pattern.
@@ -52,8 +52,8 @@ func startsName(s string) bool {
 	return ok && before == ""
 }
 
-// Match returns the texts of the names in a path that the glob matches, in the order of Names; false if the pattern does
-// not match. If several texts are possible, the first name has the longest, then the second, and so on.
+// Match returns the texts of the names in a path that the glob matches, in the order of Names; false if the pattern
+// does not match. If several texts are possible, the first name gets the longest text, then the second, and so on.
 func (p *Pattern) Match(path string) ([]string, bool) {
 	m := matcher{names: p.Names, texts: make([]string, len(p.Names)), budget: 1 << 20}
 	ok := m.parts(p.parts, strings.Split(path, "/"))
@@ -91,7 +91,7 @@ func (m *matcher) parts(pattern, path []string) bool {
 	return m.part(pattern[0], path[0], func() bool { return m.parts(pattern[1:], path[1:]) })
 }
 
-// part matches one part of a path and then what follows.
+// part matches one part of a path and then the following parts.
 func (m *matcher) part(pattern, s string, then func() bool) bool {
 	if m.budget--; m.budget < 0 {
 		return false
@@ -138,7 +138,8 @@ func (m *matcher) part(pattern, s string, then func() bool) bool {
 // atCharacter reports whether no character of s reaches across the offset.
 func atCharacter(s string, offset int) bool { return offset == len(s) || utf8.RuneStart(s[offset]) }
 
-// Wildcard returns the text that the only wildcard of a glob matches in a path. A glob with several has no such text.
+// Wildcard returns the text that the only wildcard of a glob matches in a path. A glob with several wildcards has no
+// such text.
 func Wildcard(glob, path string) (string, bool) {
 	i := strings.IndexAny(glob, "*?")
 	if i < 0 || !OneWildcard(glob) {

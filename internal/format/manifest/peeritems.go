@@ -1,6 +1,6 @@
 package manifest
 
-// Words that other tools use for many tasks of one kind, for what gathers them, and for results.
+// Words that other tools use for many tasks of one kind, for gathering them, and for results.
 
 const (
 	grouped  = "a task for each group: matrix: {sample: raw.sample}, and in: {parts: \"fit[sample, *]\"}"

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Words that other tools use, with what to write here. A word is a hint only where the file has an unknown key: none of
-// them ever means anything.
+// Words that other tools use, with the words to write here. A word only leads to a hint, at an unknown key: it never
+// has a meaning itself.
 
 const (
 	byWiring   = "what a task reads decides what runs before it: name the other task under in"
@@ -72,7 +72,7 @@ var outputWords = map[string]string{
 	"path": "write file: or dir:", "type": "write kind: metrics, plot or report", "metrics": "write kind: metrics", "plot": "write kind: plot", "cache": cleans, "persist": cleans, "temp": cleans, "desc": "outputs have no description; write one at the task", "description": "outputs have no description; write one at the task",
 }
 
-// elsewhere is what to write for a word of another tool in a mapping of the known keys, "" if it is none.
+// elsewhere returns what to write in place of another tool's word in a mapping with the known keys; "" for other words.
 func elsewhere(word string, known []string) string {
 	var words [2]map[string]string
 	switch {

@@ -24,10 +24,10 @@ type policyReader struct {
 	*decoder
 	record.Policy
 	limits                *bool // nil: not given
-	suspend, onOOM, batch Pos   // of keys that consistent compares
+	suspend, onOOM, batch Pos   // places of keys that consistent compares
 }
 
-// policyKeys are the keys of a policy with their readers. The schema and taskKeys have each too.
+// policyKeys are the keys of a policy with their readers. The schema and taskKeys list each of these keys, too.
 var policyKeys = map[string]func(p *policyReader, where string, n *node){
 	"description": func(p *policyReader, where string, n *node) { p.Description = p.text(where, n) },
 	"timeout": func(p *policyReader, where string, n *node) {
@@ -74,7 +74,7 @@ var policyKeys = map[string]func(p *policyReader, where string, n *node){
 	"labels": func(p *policyReader, where string, n *node) { p.Labels = p.readLabels(where, n) },
 }
 
-// limitResources gives tasks that do not say whether their resources are limits what the file says for all.
+// limitResources applies the file's setting to tasks that do not say whether their resources are limits.
 func (d *decoder) limitResources() {
 	for i := range d.bases {
 		if b := &d.bases[i]; d.limits && b.limits == nil {
@@ -191,7 +191,7 @@ func (d *decoder) retryReasons(where string, n *node) []string {
 	return d.shared.strings(reasons)
 }
 
-// readGrowth reads how the demand for memory grows after memory ran out.
+// readGrowth reads the growth of the demand for memory after memory ran out.
 func (p *policyReader) readGrowth(where string, n *node) {
 	p.onOOM = n.pos
 	if n.kind != mapNode {

@@ -23,12 +23,12 @@ func (d expander) waitForItems(b *base) {
 	}
 }
 
-// isAll reports whether a selection is that of all items.
+// isAll reports whether a selection has all items.
 func isAll(selectors []selector) bool {
 	return len(selectors) == 1 && selectors[0] == selector{value: "*"}
 }
 
-// anyAll reports whether a selection may be of several items.
+// anyAll reports whether a selection may have several items.
 func anyAll(selectors []selector) bool {
 	return slices.ContainsFunc(selectors, func(s selector) bool { return s.value == "*" })
 }
@@ -55,8 +55,8 @@ func (s *Spec) makesFolder(entry string) bool {
 	return i >= 0 && s.Outputs[i].Kind == Dir
 }
 
-// unselected reports that a reference to a family does not say which of its items it reads. The suggestion is item by
-// item if both tasks have the same dimensions.
+// unselected reports a reference to a family that does not say which items it reads. If both tasks have the same
+// dimensions, it suggests to read item by item.
 func (d expander) unselected(where string, b, to *base, ref *wire, r *reference) {
 	what := "a matrix"
 	example := r.name + "[*]" + dotted(r.entry) + " for all items"
@@ -104,13 +104,14 @@ func (d expander) fromItems(p *plan, where string, ref *wire, selectors []select
 		p.input.Path, p.glob, p.project = p.input.Name, "", false
 		return true
 	}
-	if p.glob == "" { // any file of the directory may be there
+	if p.glob == "" { // the directory may have any file
 		p.glob = path.Join(p.input.Path, "**")
 	}
 	return true
 }
 
-// ending is what the entries of a fan-in have after the label: the suffix of the output, unless the reader wants none.
+// ending is the text behind the label in the entries of a fan-in: the suffix of the output, unless the reader wants
+// none.
 func ending(to *base, ref *wire, entry string) string {
 	if ref.bare {
 		return ""
@@ -121,7 +122,7 @@ func ending(to *base, ref *wire, entry string) string {
 	return ""
 }
 
-// compressed are suffixes before which the one of the content is kept too.
+// compressed are suffixes of compressed files: the suffix of the content, before these, is kept, too.
 var compressed = []string{".gz", ".bz2", ".xz", ".zst"}
 
 // Suffix returns the suffix of a file's name: ".json", ".fq.gz". It is "" for a name without one.

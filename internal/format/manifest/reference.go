@@ -10,10 +10,10 @@ import (
 // A reference is the parsed text of a source: name[selectors].entry[items].
 type reference struct {
 	name      string
-	selected  bool // it has brackets
+	selected  bool // the reference has brackets
 	selectors []selector
-	entry     string     // "" when there is none
-	items     []selector // of the second brackets, which select files of a directory
+	entry     string     // "" for no entry
+	items     []selector // selectors of the second brackets, which select files of a directory
 }
 
 // A selector is one part between brackets: dimension=value or a value alone.
@@ -60,7 +60,7 @@ func parseReference(s string) (r reference, fault string) {
 
 const notEntry = "does not end in .output after the name or the brackets"
 
-// parseSelectors parses what stands between brackets at the beginning of s, and returns what follows.
+// parseSelectors parses the selectors in brackets at the beginning of s, and returns the rest of s.
 func parseSelectors(s string) (list []selector, rest, fault string) {
 	inner, rest, closed := strings.Cut(s[1:], "]")
 	if !closed {
@@ -97,7 +97,7 @@ const (
 	chooseOwn
 )
 
-// choose resolves the selectors of a reference from b to items of target. On a fault it reports it and returns nil.
+// choose resolves the selectors of a reference from b to items of target. It reports a fault, and then returns nil.
 func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	where := "task " + b.spec.Base
 	name := target.spec.Base
@@ -140,7 +140,7 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	return choices
 }
 
-// dimensionOf finds the dimension of target that a selector names. On a fault it reports it and returns -1.
+// dimensionOf finds the dimension of target that a selector names. It reports a fault, and then returns -1.
 func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 	where := "task " + b.spec.Base
 	switch {
@@ -161,7 +161,7 @@ func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 	return -1
 }
 
-// chooseItem resolves a value in a dimension of target. On a fault it reports it and returns the mode chooseNone.
+// chooseItem resolves a value in a dimension of target. It reports a fault, and then returns the mode chooseNone.
 func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) choice {
 	where := "task " + b.spec.Base
 	items := &target.dims[dim]

@@ -8,10 +8,10 @@ import (
 
 var resultKeys = []string{"dir", "of"}
 
-// A resultsDecoder reads the top-level key results: a folder, or a folder with what it is to hold.
+// A resultsDecoder reads the top-level key results: a folder, or a folder with a selection of outputs.
 type resultsDecoder struct {
 	*decoder
-	at, of Pos // of the folder, and of what it is to hold
+	at, of Pos // places of the folder, and of the selection
 }
 
 func (d *resultsDecoder) read(n *node) {
@@ -86,7 +86,7 @@ func (d *resultsDecoder) check() {
 		}
 	}
 	if len(d.report.errs) > 0 {
-		return // tasks may be missing
+		return // some tasks may be unknown yet
 	}
 	for _, pattern := range r.Of {
 		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) && !d.awaited(pattern) {

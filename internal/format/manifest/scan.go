@@ -17,7 +17,7 @@ const (
 type overview struct {
 	bom       bool         // a byte order mark begins the file
 	first     rune         // the first character that is not white space, 0 if there is none
-	oddBreaks bool         // it has line breaks other than LF and CR LF, which the YAML library counts
+	oddBreaks bool         // the file has line breaks other than LF and CR LF, which the YAML library counts
 	fault     *syntaxError // text that neither YAML nor JSON allows; nil: there is none
 }
 
@@ -64,12 +64,12 @@ func scan(file io.ReaderAt) (overview, error) {
 type lineScanner struct {
 	in    *bufio.Reader
 	text  []byte // the current line with its line feed, never empty; only the beginning of a very long line
-	cut   bool   // text is only the beginning
+	cut   bool   // text is only the beginning of the line
 	start int64  // offset of the line
 	end   int64
 	line  int32 // lines before the current one
 	begun bool
-	err   error // of reading
+	err   error // error of reading
 }
 
 func newLineScanner(file *io.SectionReader) *lineScanner {

@@ -63,7 +63,7 @@ func (s *sharer) environment(e Environment) *Environment {
 	return share(s.environments, key, &e)
 }
 
-// policy shares by the bytes of the record: no field can be forgotten.
+// policy compares policies by their bytes, so that no field can be forgotten.
 func (s *sharer) policy(p record.Policy) *record.Policy { return share(s.policies, p.Encode(), &p) }
 
 // appendTexts appends texts, none of which holds a NUL, until the key is too long.

@@ -14,12 +14,12 @@ import (
 // file has an unusual form or a piece does not parse. Then the decoder, which may be incomplete, must be dropped, and
 // the file must be read whole.
 //
-// The result is the same as that of reading the file whole. A piece begins at a line with exactly the indentation of
-// its mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open
-// there: an unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the
-// mapping's entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the
-// same piece, or the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks
-// that only the YAML library counts are read whole.
+// The result is the same as for a file that is read whole. A piece begins at a line with exactly the indentation of its
+// mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open there:
+// an unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the mapping's
+// entries end at such a line. An alias means the latest anchor before it. So either this anchor is in the same piece,
+// or the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks that only
+// the YAML library counts are read whole.
 func readPieces(file *io.SectionReader, size int64, d *decoder) (bool, error) {
 	pieces, err := planPieces(file, size, d)
 	if err != nil || pieces == nil {
@@ -47,7 +47,7 @@ func readPieces(file *io.SectionReader, size int64, d *decoder) (bool, error) {
 type piece struct {
 	start, end int64
 	line       int32 // lines before it
-	indent     int   // of entries; 0 for a top-level key
+	indent     int   // indentation of entries; 0 for a top-level key
 	opens      *node // the key of the section, in its first piece
 }
 

@@ -12,9 +12,9 @@ import (
 // A base is a task as the file declares it, before its matrix is expanded.
 type base struct {
 	spec   *Spec
-	limits *bool       // whether its resources are limits; nil: as the file says for all tasks
-	dims   []dimension // of a literal matrix
-	items  *itemMatrix // another one
+	limits *bool       // whether its resources are limits; nil: the file's setting for all tasks counts
+	dims   []dimension // dimensions of a literal matrix
+	items  *itemMatrix // any other matrix
 	derived
 	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
 	first, count int
@@ -22,15 +22,15 @@ type base struct {
 	waits, waitsEnd int32
 }
 
-// derived is what lists of items make of a base.
+// derived is the part of a base that follows from lists of items.
 type derived struct {
 	vars    []string          // names of an item's values: see base.variables
-	naming  int               // of them that name an item
+	naming  int               // number of these that name an item
 	meaning map[string]string // other names of the task, for messages
-	sources []ItemSource      // that it needs
-	sourced map[string]bool   // their keys
-	pending bool              // it has no tasks yet
-	fault   error             // of the lists
+	sources []ItemSource      // sources that it needs
+	sourced map[string]bool   // keys of the sources
+	pending bool              // the task has no items yet
+	fault   error             // fault of the lists
 
 	evaluated, evaluating bool
 }
@@ -185,7 +185,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 	return nil
 }
 
-// longWire reads a source with more about it.
+// longWire reads a source with further settings.
 func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	w.pos = n.pos
 	var needed, listed *node
@@ -218,7 +218,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	return w, ok
 }
 
-// lastPart is the local name of a source in the list form: the entry if there is one, else the task or input.
+// lastPart returns the local name of a source in the list form: the entry, or without an entry the task or input.
 func lastPart(source string) string {
 	s := source
 	if i := strings.IndexByte(s, '['); i >= 0 {
@@ -349,7 +349,7 @@ func (d *decoder) env(where string, n *node) []record.EnvVar {
 	return env
 }
 
-// envNames reads names of variables; those that e3 sets itself are refused.
+// envNames reads names of variables. It refuses variables that e3 itself sets.
 func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	return distinct(d, where, n, "a list of variables", "the name of a variable", func(item *node) bool {
 		switch {
@@ -364,8 +364,8 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	})
 }
 
-// distinct reads a list of names, each once; list and name say what is wanted. valid reports what is wrong with a name,
-// if anything is.
+// distinct reads a list of distinct names; list and name say what is wanted. valid reports the fault of a name, and then
+// returns false.
 func distinct(d *decoder, where string, n *node, list, name string, valid func(*node) bool) []string {
 	if n.kind != listNode {
 		d.wrongType(where, n, list)

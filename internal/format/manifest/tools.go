@@ -8,7 +8,7 @@ import "strings"
 // ToolFile reports whether an input of this name is a program of the project.
 func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
 
-// toolFiles takes the files of the project out of the names of tools, and adds their inputs to those of the task.
+// toolFiles takes the files of the project out of the names of tools, and adds inputs for them to the task.
 func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []string, all []wire) {
 	for _, name := range names {
 		if !strings.Contains(name, "/") {
@@ -27,7 +27,7 @@ func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []str
 	return programs, refs
 }
 
-// tools reads the names of programs, which are looked up on the PATH, and the paths of those of the project.
+// tools reads the names of programs, which are looked up on the PATH, and the paths of programs of the project.
 func (d *decoder) tools(where string, n *node) []string {
 	files := map[string]bool{}
 	return distinct(d, where, n, "a list of programs", "the name of a program", func(item *node) bool {
@@ -48,7 +48,7 @@ func (d *decoder) tools(where string, n *node) []string {
 		}
 		switch {
 		case !ValidTool(item.text):
-			d.report.add(item.pos, "a name is that of a file on the PATH, without spaces and control characters",
+			d.report.add(item.pos, "write the name of a file on the PATH, without spaces and control characters",
 				"%s: %q is not the name of a program", where, truncate(item.text))
 		default:
 			return true

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// A Written is a number or a truth value, and how a person wrote it: 3.10 is the number 3.1.
+// A Written is a number or a truth value, with the text that a person wrote: 3.10 for the number 3.1.
 type Written struct {
 	Value any
 	Text  string
@@ -31,8 +31,8 @@ func ScalarText(v any) (text string, ok bool) {
 	return "", false
 }
 
-// AppendJSON appends v, an Input.Value, as compact JSON: members in file order, integers and floats
-// such that they read back as the same numbers of the same type.
+// AppendJSON appends v, an Input.Value, as compact JSON: members in file order, and numbers so that they are read back
+// as the same numbers of the same type.
 func AppendJSON(dst []byte, v any) []byte { return appendJSON(dst, v, false) }
 
 // appendJSON is AppendJSON; written keeps numbers as a person wrote them, where that is JSON.
@@ -70,7 +70,7 @@ func appendJSON(dst []byte, v any, written bool) []byte {
 }
 
 func appendJSONString(dst []byte, s string) []byte {
-	// A string always encodes; Marshal can fail only on other types.
+	// Marshal never fails on a string.
 	b, _ := json.Marshal(s)
 	return append(dst, b...)
 }

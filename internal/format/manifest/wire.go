@@ -7,7 +7,7 @@ import (
 )
 
 // place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
-// are declared already. Most large files declare names before their use, so that few references are kept.
+// are declared already. Most large files declare names before their use, so few references have to wait.
 func (d *decoder) place(b base, refs []wire) {
 	if b.items != nil {
 		d.grows = true
@@ -51,7 +51,7 @@ type waiting struct {
 }
 
 // wire resolves the references that waited for later names, and checks that no task waits for itself. A reference to a
-// faulty entry is not reported, because the entry's own fault is.
+// faulty entry is not reported, because the fault of the entry is reported.
 func (d *decoder) wire() {
 	if d.grows {
 		expander{d}.families()
@@ -69,18 +69,18 @@ type plan struct {
 	glob    string   // the pattern of an input that is a glob
 	project bool     // the content comes from the project's files
 	target  *base    // nil for an input of the package
-	choices []choice // of a target with a matrix
-	fan     bool     // chooses more than one item
-	own     bool     // differs between the items of the referring task
+	choices []choice // choices in a target with a matrix
+	fan     bool     // the plan chooses more than one item
+	own     bool     // the plan differs between the items of the referring task
 	pos     Pos
 
-	joined        bool // by values: see joiner. Then choices and own mean nothing
+	joined        bool // a selection by values: see joiner; then choices and own are unused
 	selectors     []selector
-	itemSelectors []selector // of files of a directory; nil: none are selected
+	itemSelectors []selector // selection of files of a directory; nil: no files are selected
 	text, entry   string     // the reference
-	ending        string     // of the entries of a fan-in
-	roster        bool       // it is the manifest of the plan before
-	listed        bool       // the next one is its manifest
+	ending        string     // ending of the entries of a fan-in
+	roster        bool       // this plan is the manifest of the plan before
+	listed        bool       // the next plan is its manifest
 }
 
 // connect resolves the references of one task and gives its items their inputs.
@@ -109,7 +109,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 		itemsInCommand(d, b, plans)
 	}
 	if len(d.report.errs) > 0 || len(plans) == 0 || b.count == 0 || pending {
-		return // the Definition will not be returned, or without these tasks, or the task has no inputs
+		return // the Definition will not be returned, or not with these tasks; or the task has no inputs
 	}
 	if !own {
 		inputs := make([]TaskInput, len(plans))
@@ -202,7 +202,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	to := &d.bases[found.index]
 	p.target = to
 	if !to.isFamily() && r.selected && r.items == nil && to.spec.makesFolder(r.entry) && !isAll(r.selectors) {
-		r.items, r.selectors, r.selected = r.selectors, nil, false // split[chunk]: a file of what split makes
+		r.items, r.selectors, r.selected = r.selectors, nil, false // split[chunk]: a file in the output of split
 	}
 	p.entry, p.selectors = r.entry, r.selectors
 	switch {
@@ -263,7 +263,7 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 	switch {
 	case index < 0 && !spec.Several:
 		name, ok := strings.CutSuffix(ref.source, "."+entry)
-		if at := strings.LastIndex(name, "."+entry+"["); !ok && at >= 0 { // a file of it: split[s1].parts[p]
+		if at := strings.LastIndex(name, "."+entry+"["); !ok && at >= 0 { // a file in the output: split[s1].parts[p]
 			name = name[:at] + ".out" + name[at+1+len(entry):]
 		}
 		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, truncate(entry))
@@ -292,7 +292,7 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 	return true
 }
 
-// taskInput is the input that a plan gives to one item of the referring task.
+// taskInput returns the input that a plan gives to one item of the referring task.
 func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 	in := p.input
 	if p.target == nil {
@@ -316,8 +316,8 @@ func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 	return in
 }
 
-// fanIn gives the index of a fan-in: the items of the target that differ from the item first only in dimensions of
-// which all items are chosen.
+// fanIn returns the index of a fan-in. Its members differ from the item first only in dimensions of which all items are
+// chosen.
 func (d *decoder) fanIn(p *plan, first int) int32 {
 	key := binary.AppendUvarint(nil, uint64(p.target.first))
 	key = binary.AppendUvarint(key, uint64(first))

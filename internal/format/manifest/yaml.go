@@ -13,7 +13,7 @@ import (
 // maxNodes bounds the memory of one YAML document: the parser needs about 250 bytes for a node.
 const maxNodes = 4_000_000
 
-// Texts of faults that files of other kinds than a package have too.
+// Texts of faults that other files than package files have, too.
 const (
 	emptyFile  = "the file is empty"
 	onePackage = "one file holds one package"
@@ -77,7 +77,8 @@ func (c *yamlReader) parse(data []byte) (*yaml.Node, *syntaxError) {
 	return doc.Content[0], nil
 }
 
-// possibleNodes is an upper bound on the nodes of a YAML text: every node but the first follows one of these.
+// possibleNodes is an upper bound on the nodes of a YAML text: every node but the first follows one of these
+// characters.
 func possibleNodes(data []byte) int {
 	n := 1
 	for _, c := range data {
@@ -215,7 +216,7 @@ var tagKinds = map[string]nodeKind{
 	"": badNode, "!!str": stringNode, "!!null": nullNode, "!!bool": boolNode, "!!int": intNode, "!!float": floatNode,
 }
 
-// scalar resolves a scalar. The library's own resolution, which is partly that of YAML 1.1, is not used.
+// scalar resolves a scalar. The library's own resolution is not used, since it partly follows YAML 1.1.
 func (c *yamlReader) scalar(y *yaml.Node) node {
 	if strings.IndexByte(y.Value, 0) >= 0 {
 		return c.bad(y, "", "text cannot hold the character NUL")

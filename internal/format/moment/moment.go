@@ -1,5 +1,5 @@
-// Package moment has the times and durations of answers as JSON shows them (doc/json.md): what a command returns is one
-// struct with tags, for programs and for people.
+// Package moment has the types for times and durations in answers, with their form in JSON (doc/json.md). A command's
+// answer is one struct with tags, for programs and for people.
 package moment
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Layout is the form of a time in JSON: UTC, milliseconds, like that of events.
+// Layout is the form of a time in JSON: UTC, with milliseconds, as in events.
 const Layout = "2006-01-02T15:04:05.000Z"
 
 // A Time is a time in an answer. The zero time is null, or absent from a field with omitzero.
@@ -31,7 +31,7 @@ func (t *Time) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &t
 // Millis is a duration that JSON shows in whole milliseconds.
 type Millis time.Duration
 
-// Duration is m as Go computes with it.
+// Duration returns m as a time.Duration.
 func (m Millis) Duration() time.Duration { return time.Duration(m) }
 
 // MarshalJSON writes the milliseconds, rounded down.

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate that a misspelt word probably means, or "": the first with the smallest edit distance,
-// if that is at most a third of the word's length. The comparison ignores case. A candidate equal to word is no
-// answer.
+// Nearest returns the candidate that a misspelt word probably means, or "": the first candidate with the smallest edit
+// distance, if this distance is at most a third of the word's length. The comparison ignores case. A candidate equal
+// to word is no answer.
 func Nearest(word string, candidates iter.Seq[string]) string {
-	const longest = 128 // beyond it a suggestion does not help, and costs quadratic time
+	const longest = 128 // for longer words a suggestion does not help, and takes quadratic time
 	if word == "" || len(word) > longest {
 		return ""
 	}

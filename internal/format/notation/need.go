@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Need is how many members of a fan-in must have succeeded. The zero value asks for all of them.
+// Need is the number of members of a fan-in that must have succeeded. The zero value asks for all of them.
 type Need struct {
 	Kind NeedKind `beast2:"*,case,bare"`
 	N    int64    `beast2:",in=count|share"` // NeedCount: members. NeedShare: millionths of all members
@@ -22,7 +22,7 @@ func (n *Need) Check() error {
 	return nil
 }
 
-// NeedKind is how a need is stated. The values are the case tags of records.
+// NeedKind is the form in which a need is stated. The values are the case tags of records.
 type NeedKind int
 
 // The kinds of needs.
@@ -38,7 +38,7 @@ func (k NeedKind) Cases() []string { return []string{"all", "count", "share"} }
 // WholeShare is the greatest N of a share: all members.
 const WholeShare = 1_000_000
 
-// Of returns how many of the members must have succeeded, at most all.
+// Of returns the number of members that must have succeeded, at most all.
 func (n Need) Of(members int) int {
 	switch n.Kind {
 	case NeedCount:

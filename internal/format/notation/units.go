@@ -45,8 +45,8 @@ func measure(s string, units []unit) (amount float64, u unit, rest string, ok bo
 	return 0, unit{}, "", false
 }
 
-// ParseDuration reads a duration of a package file, such as "1h30m": numbers with the units d, h, m, s and ms, each
-// smaller than the one before.
+// ParseDuration reads a duration of a package file, such as "1h30m": numbers with the units d, h, m, s and ms, in this
+// order.
 func ParseDuration(s string) (time.Duration, bool) { return parseTime(s, durationUnits) }
 
 func parseTime(s string, units []unit) (time.Duration, bool) {

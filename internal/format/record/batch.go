@@ -7,7 +7,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Batch belongs to a task whose command serves several items of a matrix at a time. How many is policy.
+// Batch belongs to a task whose command serves several items of a matrix at a time. The number of items is policy.
 type Batch struct {
 	// Own are the names, in key order, of the constants and inputs that belong to the item. All others are the same for
 	// every item of the task.
@@ -20,7 +20,7 @@ func (b *Batch) Owns(name string) bool {
 	return own
 }
 
-// checkBatch refuses names of an item that are neither those of constants nor of inputs.
+// checkBatch refuses an item's names that belong neither to a constant nor to an input.
 func (t *Task) checkBatch() error {
 	if t.Batch == nil {
 		return nil

@@ -8,10 +8,10 @@ import (
 )
 
 // WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share. It records which
-// machine's package file decides the deployment, and which inputs "e3 set" has given values since. The links, each on
-// its machine, hold the rest.
+// machine's package file decides the deployment, and which inputs "e3 set" has given values since. Everything else is
+// in the links, each on its machine.
 type WorkspaceDeployment struct {
-	ID   string // identifies, to the machine that follows a package file, its own deployment
+	ID   string // by this id the machine that follows a package file recognizes its own deployment
 	By   string // user@host
 	At   time.Time
 	File string   `beast2:",option"` // name of the package file, without its folder; "" of a registered package, which no workspace follows

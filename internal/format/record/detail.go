@@ -16,13 +16,13 @@ type Metadata struct {
 	Origin      Origin `beast2:"importedFrom,option"` // zero when not imported
 }
 
-// Origin is the repository from which an execution was imported, and when.
+// Origin is the repository from which an execution was imported, with the time of the import.
 type Origin struct {
 	SourceRepo string
 	ImportedAt time.Time
 }
 
-// Check refuses one without a repository.
+// Check refuses an origin without a repository.
 func (o *Origin) Check() error {
 	if o.SourceRepo == "" {
 		return errors.New("source repository is empty")
@@ -41,27 +41,28 @@ func DecodeMetadata(data []byte) (*Metadata, error) { return metadataCodec.Decod
 // Detail is detail.beast2: facts about an execution beyond its status.
 type Detail struct {
 	Attempt   int64  // 1 for the first
-	Worker    string // user@host that ran it
-	RunID     string // the run that started it
+	Worker    string // user@host that ran the execution
+	RunID     string // the run that started the execution
 	Workspace string
-	Task      string        // its name in that run
+	Task      string        // the task's name in that run
 	UserCPU   time.Duration `beast2:"userCpuUs,us"`
 	SystemCPU time.Duration `beast2:"systemCpuUs,us"`
 	PeakRSS   int64         // bytes
 	BytesIn   int64         // size of the file inputs that were staged
 	BytesOut  int64         // size of the output
-	Signal    string        // that ended the command, "" if none did
-	Reason    string        // why it was cancelled or retried, "" otherwise
+	Signal    string        // signal that ended the command; "" if none did
+	Reason    string        // reason why it was cancelled or retried; else ""
 	Version   string        `beast2:"e3Version"` // of e3
-	Begun     string        `beast2:",option"`   // the execution under which the command was begun, if that was given up before its end; or ""
-	Batch     Batched       `beast2:",option"`
-	Logs      Logs          `beast2:",option"`
+	// the execution that began the command, if that execution was given up before the command's end; or ""
+	Begun string  `beast2:",option"`
+	Batch Batched `beast2:",option"`
+	Logs  Logs    `beast2:",option"`
 }
 
-// Batched says with which others an item was given to one command.
+// Batched names the other items that the same command served.
 type Batched struct {
 	ID    string `beast2:"first"`           // the execution of the first item; "": the command served this item alone
-	Items int    `beast2:",min=1,max=1000"` // of the command
+	Items int    `beast2:",min=1,max=1000"` // number of items of the command
 }
 
 // Logs are the sums of an execution's logs, taken when it ended.
@@ -84,7 +85,7 @@ func (d *Detail) Encode() []byte { return detailCodec.Encode(d, 192) }
 // DecodeDetail reads detail.beast2.
 func DecodeDetail(data []byte) (*Detail, error) { return detailCodec.Decode(data) }
 
-// Check refuses ids that are none.
+// Check refuses texts that are no ids.
 func (d *Detail) Check() error {
 	for _, id := range []string{d.Begun, d.Batch.ID} {
 		if id != "" && !isID(id) {

@@ -8,13 +8,13 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A fan-in can come with a manifest: a JSON file that says what is in it. Then it can also do with some of its members.
+// A fan-in can come with a manifest, a JSON file that lists its members. Then it may also lack some members.
 
-// Gather is how a fan-in gathers that has a manifest.
+// Gather describes how a fan-in with a manifest gathers its members.
 type Gather struct {
 	Need   notation.Need
-	Names  []string // of the values of an item
-	Values []string // of all items in their order, for each as many as there are names
+	Names  []string // names of the values of an item
+	Values []string // values of all items in their order, for each item as many as there are names
 }
 
 // ValuesOf returns the values of an item of the fan-in, in the order of the names.
@@ -37,7 +37,7 @@ func readBetween(r *codec.Reader, what string, low, high int64) int64 {
 	return n
 }
 
-// checkManifests refuses wires in which a fan-in with a manifest and the manifest do not follow each other.
+// checkManifests refuses wires in which a manifest does not directly follow its fan-in.
 func (t *PackageTask) checkManifests() error {
 	for j := range t.Wiring {
 		follows := j > 0 && t.Wiring[j-1].Gather != nil

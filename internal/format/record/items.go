@@ -6,14 +6,14 @@ import (
 )
 
 // The tasks of a package whose matrices are all written out are in its file. Otherwise the package also names its
-// definition, which is what the file said, and the lists of items from which its tasks were made of it.
+// definition, which is the content of the file, and the lists of items. Its tasks were made from these.
 
-// PackageList is a source of items: an input, or what a task makes. Input or Task is set, not both.
+// PackageList is a source of items: an input, or the output of a task. Either Input or Task is set.
 type PackageList struct {
 	Input string
 	Task  string // a task with its label: "split[s1]"
-	Entry string // Task: one of several outputs, "" for the only one
-	From  string // hash of the dataset that the list was read from; "" while the list is unknown
+	Entry string // for a Task: one of several outputs; "" for the only output
+	From  string // hash of the dataset from which the list was read; "" while the list is unknown
 	List  string // hash of the list; "" while it is unknown
 }
 
@@ -26,12 +26,13 @@ type PackageFamily struct {
 	Name    string
 	Lists   []int64  // the sources of its matrix: indices in Package.Lists
 	ReadBy  []string // tasks of the file that read it, which its items decide as well
-	Reads   []string // families that it reads and whose items are not known, and which therefore keep it from having items
-	Pending bool     // its items are not known, and the package has no task of it
+	Reads   []string // families with unknown items that it reads, and that therefore keep it from having items
+	Pending bool     // its items are unknown, and the package has none of its tasks
 	Count   int64    // items; of a pending family 0
 }
 
-// Sources returns the hashes of the definition and the lists that the tasks were made of, each once. They are files.
+// Sources returns the hashes of the definition and of the lists from which the tasks were made, each once. They are
+// files.
 func (p *Package) Sources() []string {
 	if p.Definition == "" {
 		return nil
@@ -47,7 +48,7 @@ func (p *Package) Sources() []string {
 	return list
 }
 
-// ReadsInput reports whether a wire reads any of some inputs, or parts of one.
+// ReadsInput reports whether a wire reads one of the given inputs, or a part of one.
 func (w *Wire) ReadsInput(any func(name string) bool) bool {
 	if w.Kind == WireInput {
 		return any(w.Name)
@@ -60,7 +61,7 @@ func (w *Wire) ReadsInput(any func(name string) bool) bool {
 	return false
 }
 
-// Check refuses a list that is not of one source, or half known.
+// Check refuses a list that is half known, or has no source or two.
 func (l *PackageList) Check() error {
 	if (l.Input == "") == (l.Task == "") || l.Input != "" && l.Entry != "" || (l.From == "") != (l.List == "") {
 		return errors.New("a list of items is neither of an input nor of a task, or is half known")

@@ -15,11 +15,11 @@ type Link struct {
 	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of
 	// a package file outside. Links of machines that share a repository have no home.
 	Home    string
-	Room    string // the room, given outside of the file, with which Package was built; "" if none was
-	Images  string // what the references to images of the file led to: a line for each; "" without images
+	Room    string // the room with which Package was built, if it was given outside of the file; else ""
+	Images  string // the results of the file's references to images, a line for each; "" without images
 	File    string
 	Stat    FileStat
-	Package string   // hash of the package object built from it
+	Package string   // hash of the package object built from the file
 	Set     []string // inputs that "e3 set" has unlinked
 	Inputs  []LinkInput
 }
@@ -30,7 +30,7 @@ type LinkInput struct {
 	Name     string
 	Source   InputSource
 	Location string // relative to the package file: path or pattern
-	Leaf     Leaf   // the dataset that was stored
+	Leaf     Leaf   // the stored dataset
 	Files    []LinkFile
 
 	// Linked folders and hidden files that a pattern leaves out, for people. They are not stored; each scan finds them.
@@ -46,14 +46,14 @@ type LinkFile struct {
 	Executable bool
 }
 
-// FileStat identifies the state of a file: an unchanged file has the same.
+// FileStat identifies the state of a file: it stays the same while the file is unchanged.
 type FileStat struct {
 	Size       int64
 	ModTime    int64 `beast2:"mtimeNs"`
 	ChangeTime int64 `beast2:"ctimeNs"`
 	Inode      int64
 	// Seen is the time at which the content was read, ns. A later change within the same tick of the file system's
-	// clock would not change the times, so these are evidence only if they are older than Seen (host/stamp).
+	// clock would leave the times as they are. So the times are evidence only if they are older than Seen (host/stamp).
 	Seen int64 `beast2:"seenNs"`
 }
 
@@ -73,11 +73,12 @@ type Proof struct {
 	Inputs     string // hash of the inputs node
 	Tasks      string // hash of the tasks node
 	Generation string
-	Shards     []int64 // mtime of each object folder, then of the folder of executions, ns, when what lies in them was last checked
-	CheckedAt  int64   `beast2:"checkedAtNs"`
-	Durable    bool    // its objects and records would survive power loss
+	// mtimes, in ns, of the object folders, then of the folder of executions, at the latest check of their contents
+	Shards    []int64
+	CheckedAt int64 `beast2:"checkedAtNs"`
+	Durable   bool  // its objects and records survive power loss
 
-	// Signature is set where executions must be signed. It is that of a process that has found the results, and covers
+	// Signature is set where executions must be signed. It covers the results, and belongs to a process that has found
 	// them; the remaining fields come from the latest run.
 	Signature *Signature
 }

@@ -8,7 +8,7 @@ const (
 	signatureBytes = 64
 )
 
-// Signature is signature.beast2 beside an execution: the key that has signed it, and its signature. Package
+// Signature is signature.beast2 beside an execution: the signing key, and its signature. Package
 // internal/format/signature defines the signed bytes and verifies signatures.
 type Signature struct {
 	Key   [signatureKey]byte

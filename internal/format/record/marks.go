@@ -51,7 +51,7 @@ func DecodeTombstones(data []byte) (Tombstones, error) {
 	return *t, err
 }
 
-// Pin keeps an execution from being pruned. Its name is the execution's id.
+// Pin keeps an execution from being pruned. The record's name is the execution's id.
 type Pin struct {
 	Task   string // hash of the task object
 	Inputs string // inputs hash
@@ -69,10 +69,10 @@ func (p *Pin) Encode() []byte { return pinCodec.Encode(p, 200) }
 func DecodePin(data []byte) (*Pin, error) { return pinCodec.Decode(data) }
 
 // Cancellation asks the process that runs a workspace to stop. It names one hold of the workspace's lock, by its
-// LockState, and one run within it, so it can never stop a later run. Its name is the workspace's.
+// LockState, and one run within it, so it can never stop a later run. The record's name is the name of the workspace.
 type Cancellation struct {
 	Run    string    `beast2:",option"` // its id; "" if the run had none yet
-	Holder string    // LockState.Holder of that hold
+	Holder string    // LockState.Holder of the hold
 	Since  time.Time // LockState.AcquiredAt
 	By     string    // user@host
 	At     time.Time

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// A file of parameters is one input, and each value of it that tasks read is another, whose name is that of the file's
-// input, a dot and the path of the value in the file: params.train.rate. No other name of an input holds a dot.
+// A file of parameters is one input, and each of its values that tasks read is another input. The name of such a value
+// is the name of the file's input, a dot and the path of the value in the file: params.train.rate. No other name of an
+// input holds a dot.
 
-// ParamOf splits the name of an input that is one value of a file of parameters; false for any other input.
+// ParamOf splits the name of an input if the input is a value of a file of parameters; false for any other input.
 func ParamOf(input string) (file, path string, ok bool) {
 	if _, variable := VariableOf(input); variable || ToolFile(input) {
 		return "", "", false

@@ -18,13 +18,13 @@ type Package struct {
 	Description string
 	Inputs      []PackageInput `beast2:",dict"` // in declared order
 	Tasks       []PackageTask  `beast2:",dict"` // in declared order, matrices expanded
-	// The rest is of packages with items that the file does not write out.
+	// The other fields are for packages with items that the file does not write out.
 	Definition string          // hash of the definition; "" if all items are in the file
 	Lists      []PackageList   // the sources of items
 	Families   []PackageFamily // in declared order
 }
 
-// PackageInput is a declared input: its source in the package file, and the dataset that it had when the package was
+// PackageInput is a declared input: its source in the package file, and its dataset at the time when the package was
 // built.
 type PackageInput struct {
 	Name       string
@@ -35,8 +35,8 @@ type PackageInput struct {
 	Default    Leaf
 }
 
-// Reads reports whether a task may read an input, or some value of it, or whether the input decides the items of a task. For a value of a
-// file of parameters, a task that reads the mapping around it does, and so does one that reads a value in it.
+// Reads reports whether a task may read an input or a part of it, or whether the input decides the items of a task. A
+// value of a file of parameters is also read by tasks that read the mapping around it, or a value in it.
 func (p *Package) Reads(input string) bool {
 	means := func(name string) bool {
 		return name == input || strings.HasPrefix(name, input+".") || strings.HasPrefix(input, name+".")
@@ -64,7 +64,7 @@ func (p *Package) Reads(input string) bool {
 	return false
 }
 
-// InputSource is how a package file declares an input. The values are the case tags on disk.
+// InputSource is the kind of source that a package file declares for an input. The values are the case tags on disk.
 type InputSource int
 
 // The sources of inputs.
@@ -72,10 +72,10 @@ const (
 	FromDir InputSource = iota
 	FromFile
 	FromGlob
-	FromParams // a file of parameters, or one value of it: params.go
-	FromTool   // a program on the PATH, which is Location; the input is named by ToolInput
+	FromParams // a file of parameters, or a value of such a file: params.go
+	FromTool   // a program on the PATH, with its name in Location; ToolInput makes the input's name
 	FromValue
-	FromVariable // an environment variable, which is Location; the input is named by VariableInput
+	FromVariable // an environment variable, with its name in Location; VariableInput makes the input's name
 )
 
 // Cases are the sources' names.
@@ -101,13 +101,13 @@ func (s InputSource) IsFile() bool { return s == FromDir || s == FromFile || s =
 type PackageTask struct {
 	Name   string
 	Task   string // hash of the task object
-	Output Kind   // of its dataset, so that a hit need not read the task object
+	Output Kind   // kind of its dataset, so that a hit need not read the task object
 	Wiring []Wire // one per input of the task object, in its order
 	Policy Policy
 }
 
 // BeastType, AppendBeast and ReadBeast make a PackageTask part of a package. They are written by hand because a package
-// has up to millions of tasks: by fields, reading takes a quarter longer.
+// has up to millions of tasks, and package codec takes a quarter longer to read them.
 func (t *PackageTask) BeastType() beast2.Type {
 	return beast2.Struct(
 		beast2.F("name", beast2.String),
@@ -153,12 +153,12 @@ func (p *Package) Encode() []byte { return packages.Encode(p, 256+160*len(p.Inpu
 func DecodePackage(data []byte) (*Package, error) { return packages.Decode(data) }
 
 // DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than memory
-// bytes beside its texts: decoded, a package can take forty times its bytes.
+// bytes beside its texts: a decoded package can take forty times its bytes.
 func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 	return packages.DecodeWithin(data, codec.NewMemory(memory))
 }
 
-// Check refuses an input of the machine under another name or with a value.
+// Check refuses an input of the machine that has a wrong name, or a value.
 func (in *PackageInput) Check() error {
 	switch {
 	case !in.Source.OfMachine():

@@ -8,32 +8,35 @@ import (
 	"e3/internal/format/codec"
 )
 
-// Policy is how to run a task. Nothing in it enters a key. It is the one form of what a package file says: its decoder
-// fills it in, and a package object and a job hold it. The tag fact names a field that is not zero for people, and may
-// have a format for its value; without it that is its name with small letters and underscores.
+// Policy is how to run a task. Nothing in it enters a key. It has one form: the decoder of a package file fills it in,
+// and package objects and jobs hold it. The tag fact names a field for people if the field is not zero, and may have a
+// format for its value. Without the tag the name is the field's own, with small letters and underscores.
 type Policy struct {
 	Description string        `json:"description,omitempty"`
 	Timeout     time.Duration `beast2:"timeoutMs" json:"timeout,omitempty"` // 0: none
 	Retries     int64         `json:"retries,omitempty"`                    // further attempts after the first
 	// RetryOn are the reasons and exit codes that are retried; none: all.
-	RetryOn   []string      `json:"retryOn,omitempty" fact:"retries on"`
-	Lost      LostRetries   `beast2:",min=-1" json:"lost,omitempty" fact:"retries when lost"`
-	Backoff   time.Duration `beast2:"backoffMs" json:"backoff,omitempty"`               // before the first retry, doubled for each later one
+	RetryOn []string    `json:"retryOn,omitempty" fact:"retries on"`
+	Lost    LostRetries `beast2:",min=-1" json:"lost,omitempty" fact:"retries when lost"`
+	// pause before the first retry, doubled for each later one
+	Backoff   time.Duration `beast2:"backoffMs" json:"backoff,omitempty"`
 	CPU       float64       `beast2:",min=0" json:"cpu,omitempty"`                      // 0: one
 	Memory    int64         `json:"memory,omitempty" fact:"memory:%s bytes"`            // 0: not declared
 	Resources []Amount      `beast2:",dict" json:"resources,omitempty" fact:"resource"` // other declared resources
-	Priority  int64         `json:"priority,omitempty"`                                 // greater runs first among ready tasks
-	OOM       Escalation    `beast2:",option" json:"oom,omitzero"`                      // of the demand for memory, after memory ran out
-	Approve   bool          `json:"approve,omitempty"`                                  // a person must approve it before it runs
+	// of ready tasks the task with the greatest priority runs first
+	Priority int64 `json:"priority,omitempty"`
+	// growth of the demand for memory, after memory ran out
+	OOM     Escalation `beast2:",option" json:"oom,omitzero"`
+	Approve bool       `json:"approve,omitempty"` // a person must approve it before it runs
 	// Suspend is the exit code by which the command asks to be resumed later; 0: none.
 	Suspend int64 `beast2:",min=0,max=255" json:"suspend,omitempty" fact:"suspend:exit code %s"`
-	// OnLost is what happens to the command when the lease of its process is over.
+	// OnLost says what happens to the command when the lease of its process is over.
 	OnLost  OnLost `json:"onLost,omitempty"`
 	MayFail bool   `json:"mayFail,omitempty"` // its failure does not fail the run
 	// Batch is the greatest number of items for one command; 0: the task does not run in batches.
 	Batch  int64    `beast2:",min=0,max=1000" json:"batch,omitempty" fact:"batch:%s items"`
 	Limits bool     `json:"limits,omitempty"` // CPU and Memory are limits, where the machine can hold them
-	Queue  string   `json:"queue,omitempty"`  // for workers; "": the run's
+	Queue  string   `json:"queue,omitempty"`  // queue for workers; "": the run's queue
 	Labels []string `json:"labels,omitempty"` // a worker must have all of them
 	// OutputKinds maps entries to metrics, plot or report.
 	OutputKinds []EnvVar `beast2:",dict" json:"outputKinds,omitempty" fact:"kind of"`
@@ -55,14 +58,14 @@ type Amount struct {
 	Value float64 `beast2:",min=0" json:"value"`
 }
 
-// OnLost is what happens to a command when the lease of its process is over, because the store does not answer or the
-// process stands still or is gone. The values are the case tags on disk.
+// OnLost says what happens to a command when the lease of its process is over, because the store does not answer, or
+// the process is stopped or gone. The values are the case tags on disk.
 type OnLost int
 
 // The values of on_lost.
 const (
 	OnLostDefault OnLost = iota // keep, or kill if a person has to decide about the task
-	OnLostKeep                  // it goes on
+	OnLostKeep                  // the command goes on
 	OnLostKill
 )
 
@@ -83,7 +86,7 @@ func (o OnLost) Cases() []string { return []string{"default", "keep", "kill"} }
 
 func (o OnLost) String() string { return o.Cases()[min(max(o, 0), OnLostKill)] }
 
-// LostRetries are the further attempts, beside the retries, of a task whose worker was lost; 0: three.
+// LostRetries is the number of further attempts, beside the retries, of a task whose worker was lost; 0: three.
 type LostRetries int64
 
 const (
@@ -111,5 +114,5 @@ var (
 	optionalPolicy = codec.Optional[Policy]("policy")
 )
 
-// Encode returns the bytes of the policy, as a package object has them. Equal policies have equal bytes.
+// Encode returns the bytes of the policy, in the form of a package object. Equal policies have equal bytes.
 func (p *Policy) Encode() []byte { return policies.Append(nil, p) }

@@ -19,9 +19,9 @@ type Provenance struct {
 type Step struct {
 	By         string    // user@host that exported
 	Repository string    // location of the repository it was exported from
-	At         time.Time `beast2:",option"`   // of the exported state; zero where the state has none (a package)
+	At         time.Time `beast2:",option"`   // time of the exported state; zero if it has none (a package)
 	Version    string    `beast2:"e3Version"` // of the e3 that exported
-	Signer     Signer    `beast2:",option"`   // zero where the export was not signed
+	Signer     Signer    `beast2:",option"`   // zero if the export was not signed
 	ImportedBy string    // user@host that imported
 	ImportedAt time.Time
 }
@@ -43,8 +43,8 @@ func (s *Signer) Check() error {
 	return nil
 }
 
-// MaxSteps is the greatest number of steps in the provenance of one result, and MaxGroups the greatest number of
-// groups in an export. They bound the memory of a decoded record, in which a step takes more bytes than in the file.
+// MaxSteps is the greatest number of steps in the provenance of one result, and MaxGroups the greatest number of groups
+// in an export. They bound the memory of a decoded record, in which a step takes more bytes of memory than in the file.
 const (
 	MaxSteps  = 1 << 10
 	MaxGroups = 1 << 16
@@ -60,13 +60,13 @@ func (p *Provenance) Encode() []byte { return provenanceCodec.Encode(p, 256) }
 // DecodeProvenance reads provenance.beast2.
 func DecodeProvenance(data []byte) (*Provenance, error) { return provenanceCodec.Decode(data) }
 
-// Export is the entry provenance.beast2 of a zip: its exporter, and the provenance of content that the exporting
-// repository had itself imported.
+// Export is the entry provenance.beast2 of a zip: the exporter, and the provenance of content that the exporting
+// repository itself had imported.
 type Export struct {
 	By         string // user@host
 	Repository string
-	At         time.Time     `beast2:",option"`     // of the exported state; zero where the state has none (a package)
-	Version    string        `beast2:"e3Version"`   // of e3
+	At         time.Time     `beast2:",option"`     // time of the exported state; zero if it has none (a package)
+	Version    string        `beast2:"e3Version"`   // version of e3
 	Earlier    []ExportGroup `beast2:",most=65536"` // MaxGroups
 }
 

@@ -2,11 +2,11 @@
 // header with the type, then one value (doc/format.md).
 //
 // ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the bytes of the TypeScript
-// reference, so that each program reads the other's records. The remaining types are e3's own.
+// reference, so that each program reads the other's records. Only e3 has the other types.
 //
-// Package codec encodes and decodes them, by the tags of their fields. Decoding is strict. A header that differs in one
-// byte, a value that would not encode to the same bytes, and bytes after the value are errors. The caller decides whether
-// such an error means a miss or a fault.
+// Package codec encodes and decodes records, by the tags of their fields. Decoding is strict. A header that differs in
+// one byte, a value that would not encode to the same bytes, and bytes after the value are errors. The caller decides
+// whether such an error means a miss or a fault.
 package record
 
 import (
@@ -19,7 +19,7 @@ import (
 const (
 	MaxTask    = 16 << 20
 	MaxPackage = 1 << 30
-	MaxNode    = 1 << 30 // of a workspace's tree of datasets
+	MaxNode    = 1 << 30 // a node of a workspace's tree of datasets
 )
 
 // ErrType is in the error of every Decode function if the bytes are beast2 of another type.

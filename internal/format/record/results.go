@@ -6,35 +6,35 @@ import (
 	"e3/internal/format/codec"
 )
 
-// ResultsPlan is what a package file says about results: the folder in which each start leaves them, and of what. It
-// never leaves the machine.
+// ResultsPlan is a package file's declaration of results: the folder in which each start leaves them, and the selected
+// outputs. It never leaves the machine.
 type ResultsPlan struct {
 	Dir string   // relative to the package file, with slashes; "": none
-	Of  []string // names and patterns; none: the outputs that no task reads
+	Of  []string // names and patterns; empty: the outputs that no task reads
 }
 
-// Results is what a machine knows of a folder in which it has left results: enough to tell later which files still are
-// as they were written. It never leaves the machine.
+// Results is a machine's record of a folder in which it has left results. It tells later which of the files are
+// unchanged. It never leaves the machine.
 type Results struct {
 	Files []ResultFile
 	Sets  []ResultSet
 }
 
-// ResultSet is a selection of outputs that was left in a folder, and what it was made from.
+// ResultSet is a selection of outputs that was left in a folder, and the source of these files.
 type ResultSet struct {
 	Name   string // the selection
-	Source string // hashes of the package and the tree; "": something was kept back, so the next time looks again
+	Source string // hashes of the package and the tree; "": a file was held back, so the next start compares again
 }
 
 // ResultFile is a file, link or empty folder that was left in a folder.
 type ResultFile struct {
 	Path string // in the folder, with slashes
-	Set  string // the selection that it belongs to
+	Set  string // the selection to which it belongs
 	Kind ResultKind
-	Stat FileStat // as it was after it was written; zero if unknown
-	Hash [32]byte // of the content, or of a link's target
-	// Next is the content that a write at work is about to put there, nil if none is. After a crash, the file has one of
-	// the two.
+	Stat FileStat // state after it was written; zero if unknown
+	Hash [32]byte // hash of the content, or of a link's target
+	// Next is the content that a write in progress is about to put there; nil if there is no such write. After a crash,
+	// the file has the old or this content.
 	Next []byte
 }
 
@@ -46,7 +46,7 @@ const (
 	ResultFileKind ResultKind = iota
 	ResultExecutable
 	ResultLink
-	ResultFolder // an empty one
+	ResultFolder // an empty folder
 	resultKinds
 )
 
@@ -67,7 +67,7 @@ func (s *Results) Encode() []byte { return resultsCodec.Encode(s, 256+160*len(s.
 // DecodeResults reads results.
 func DecodeResults(data []byte) (*Results, error) { return resultsCodec.Decode(data) }
 
-// Check refuses an unknown kind, and the next content if it is no hash.
+// Check refuses an unknown kind, and a next content that is no hash.
 func (f *ResultFile) Check() error {
 	switch {
 	case f.Kind < 0 || f.Kind >= resultKinds:

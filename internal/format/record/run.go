@@ -24,7 +24,7 @@ func (s RunState) Cases() []string { return []string{"cancelled", "completed", "
 
 func (s RunState) String() string { return caseName(s) }
 
-// Summary counts the tasks of a run. Completed includes the cached ones.
+// Summary counts the tasks of a run. Completed includes cached tasks.
 type Summary struct {
 	Total, Completed, Cached, Failed, Skipped int64
 }
@@ -52,9 +52,9 @@ type TaskExecution struct {
 	Cached      bool
 }
 
-// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded, so that a run that
-// changes little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes.
-// The zero value is empty.
+// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded: so a run that changes
+// little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes. The
+// zero value is empty.
 type RunTasks struct {
 	n       int
 	entries string
@@ -95,7 +95,7 @@ func (t RunTasks) All() iter.Seq[TaskExecution] {
 func (t RunTasks) AllCached() RunTasks {
 	b := []byte(t.entries)
 	for off := 0; off < len(b); off++ {
-		for range 2 { // task, execution id
+		for range 2 { // texts of an entry: task, execution id
 			n, w := uvarint(t.entries[off:])
 			off += w + n
 		}
@@ -104,7 +104,7 @@ func (t RunTasks) AllCached() RunTasks {
 	return RunTasks{n: t.n, entries: string(b)}
 }
 
-// cutString splits one String off the front of checked bytes.
+// cutString splits a String off the front of checked bytes.
 func cutString(s string) (head, rest string) {
 	n, w := uvarint(s)
 	return s[w : w+n], s[w+n:]

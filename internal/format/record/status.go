@@ -9,11 +9,11 @@ import (
 // State is the state of an execution. The values are the case tags on disk.
 type State int
 
-// The states of an execution. Running is the only one that changes.
+// The states of an execution. Only Running changes later.
 const (
-	Error   State = iota // ended without an exit code of its own: signal, timeout, cancelled, crash, bad output
+	Error   State = iota // ended without its own exit code: signal, timeout, cancelled, crash, bad output
 	Failed               // the command's own non-zero exit
-	Running              // started, not known to have ended
+	Running              // started, and not known to have ended
 	Success              // exit 0 and the declared output was stored
 )
 

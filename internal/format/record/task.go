@@ -9,12 +9,13 @@ import (
 	"e3/internal/format/codec"
 )
 
-// Task is the task object: all facts that decide what a task computes, and no others. Its hash is the task hash. Names
-// belong to the package; timeouts, retries and the like to Policy.
+// Task is the task object: exactly the facts that decide what a task computes. Its hash is the task hash. Names belong
+// to the package; timeouts, retries and similar settings belong to Policy.
 type Task struct {
-	Argv    []string `beast2:",of=command,min=1,max=131072"` // the command as a list: no shell
-	Shell   string   `beast2:",of=command"`                  // or as a script for bash -euo pipefail -c; Argv is nil then
-	Env     []EnvVar `beast2:",dict,max=131072"`             // declared environment and matrix constants, in declared order
+	Argv []string `beast2:",of=command,min=1,max=131072"` // the command as a list: no shell
+	// the command as a script for bash -euo pipefail -c; then Argv is nil
+	Shell   string   `beast2:",of=command"`
+	Env     []EnvVar `beast2:",dict,max=131072"` // declared environment and matrix constants, in declared order
 	Inputs  []Input  `beast2:",max=131072"`
 	Output  Output
 	Version string `beast2:",option"` // explicit "version:", "" without one
@@ -31,19 +32,19 @@ type Passed struct {
 	Secrets []string `beast2:",sorted,max=131072"` // must be set; masked in logs
 }
 
-// Room is what a command can see and reach beside its inputs. The zero value is the open room: everything that its user
-// can.
+// Room tells what a command can see and reach beside its inputs. The zero value is the open room: the command can see
+// and reach everything that its user can.
 type Room struct {
 	Closed  bool    `beast2:",present"` // the system's programs only
 	Network bool    // with Closed: this machine's network
 	Devices Devices // with Closed
 }
 
-// Devices are the names of devices in key order, each followed by a space; see WithDevices. As text, so that rooms can be
-// compared.
+// Devices are the names of devices in key order, each followed by a space; see WithDevices. It is a text, so that rooms
+// can be compared.
 type Devices string
 
-// WithDevices returns a closed room that has the devices with these names too.
+// WithDevices returns a closed room that also has the devices with these names.
 func (r Room) WithDevices(names []string) Room {
 	r.Devices = ""
 	for _, name := range Names(names) {
@@ -93,12 +94,12 @@ const (
 	KindDir        Kind = iota // a directory object
 	KindExecutable             // raw bytes, staged with the executable bits
 	KindFile                   // raw bytes
-	KindTool                   // a program of the machine: the hashes of what it consists of, as text; inputs only
+	KindTool                   // a program of the machine: the hashes of its files, as text; inputs only
 	KindValue                  // a beast2 value; inputs only
 	KindVariable               // an environment variable: its text, or null where it is unset; inputs only
 )
 
-// outputKinds is the number of the kinds of outputs, which are the first.
+// outputKinds is the number of kinds of outputs. They are the first kinds.
 const outputKinds = int(KindFile) + 1
 
 func (k Kind) String() string {
@@ -130,11 +131,11 @@ func ToolInput(program string) string { return "%" + program }
 // ToolOf is the program whose parts an input of a package holds; false for any other input.
 func ToolOf(input string) (string, bool) { return strings.CutPrefix(input, "%") }
 
-// ToolFile reports whether an input of this name is a program of the project, of tools: the command gets it at its path,
-// and in no variable.
+// ToolFile reports whether an input of this name is a program of the project, declared under tools: the command gets it
+// at its path, and in no variable.
 func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
 
-// OfMachine reports whether an input of this kind comes from the machine on which a run starts, and not from a file or
+// OfMachine reports whether an input of this kind comes from the machine on which a run starts, instead of a file or
 // another task.
 func (k Kind) OfMachine() bool { return k == KindVariable || k == KindTool }
 
@@ -148,8 +149,8 @@ type Input struct {
 // ValuesDir is the folder in which e3 stages the files that it makes of values and manifests. No declared path leads there.
 const ValuesDir = ".e3-values"
 
-// Made reports whether e3 itself makes the content: a value, a variable, a tool, or the manifest of a fan-in. No file of the
-// project and no task has it.
+// Made reports whether e3 itself makes the content: a value, a variable, a tool, or the manifest of a fan-in. Such
+// content comes from no file of the project and from no task.
 func (in *Input) Made() bool {
 	return in.Kind == KindValue || in.Kind.OfMachine() || strings.HasPrefix(in.Path, ValuesDir+"/")
 }
@@ -164,7 +165,7 @@ type Output struct {
 // IsDir reports whether the dataset is a directory.
 func (o *Output) IsDir() bool { return o.Multi || o.Entries[0].Kind == KindDir }
 
-// OutputEntry is one declared output. Name is "out" where the output is not Multi.
+// OutputEntry is one declared output. Name is "out" unless the Output is Multi.
 type OutputEntry struct {
 	Name string
 	Path string
@@ -194,15 +195,15 @@ func (t *Task) Encode() []byte { return taskCodec.Encode(t, 256+len(t.Shell)) }
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }
 
-// Check refuses a task that no package file declares.
+// Check refuses a task that no package file can declare.
 func (t *Task) Check() error {
 	if t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
-		return fmt.Errorf("image %.80q is not the hash of one, or its room is not closed", t.Image)
+		return fmt.Errorf("image %.80q is no hash, or the task's room is not closed", t.Image)
 	}
 	return t.checkBatch()
 }
 
-// Check refuses an output of several entries that is one dataset.
+// Check refuses an output that has several entries without Multi.
 func (o *Output) Check() error {
 	if n := len(o.Entries); n > 1 && !o.Multi {
 		return fmt.Errorf("output with %d entries", n)
@@ -210,7 +211,7 @@ func (o *Output) Check() error {
 	return nil
 }
 
-// Check refuses a path where a task reads none.
+// Check refuses a path for an input of the machine, which has none.
 func (in *Input) Check() error {
 	if in.Kind.OfMachine() && in.Path != "" {
 		return fmt.Errorf("%s %q has a path", in.Kind, in.Name)
@@ -224,8 +225,8 @@ type deviceList struct {
 
 var deviceLists = codec.New[deviceList]("devices")
 
-// BeastType, AppendBeast and ReadBeast make devices a list of names. A device that this e3 does not know may open the room:
-// it is refused.
+// BeastType, AppendBeast and ReadBeast make devices a list of names. An unknown device is refused, since it might open
+// the room.
 func (d *Devices) BeastType() beast2.Type { return deviceLists.Type() }
 
 func (d *Devices) AppendBeast(b []byte) []byte {

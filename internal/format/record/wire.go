@@ -14,7 +14,7 @@ type WireKind int
 const (
 	WireFanIn    WireKind = iota // a directory made of many tasks' outputs
 	WireInput                    // an input of the package
-	WireManifest                 // the manifest of the fan-in that is the wire before
+	WireManifest                 // the manifest of the previous wire, a fan-in
 	WireOutput                   // a task's output, or one entry of it
 )
 
@@ -22,7 +22,7 @@ const (
 type Wire struct {
 	Kind  WireKind
 	Name  string    // WireInput: the input. WireOutput: the task
-	Entry string    // one entry of the directory, or a path below it; "" for all of it
+	Entry string    // one entry of the directory, or a path below it; "" for the whole directory
 	Items []FanItem // WireFanIn, in declared order
 	// Gather is set for a WireFanIn with a manifest, which is the next wire.
 	Gather *Gather
@@ -32,8 +32,8 @@ type Wire struct {
 type FanItem struct {
 	Label string
 	Task  string
-	Entry string // as of a wire
-	Input string // in place of Task
+	Entry string // as in Wire
+	Input string // an input, in place of Task
 }
 
 // Check refuses an entry with two sources.
@@ -44,7 +44,7 @@ func (it *FanItem) Check() error {
 	return nil
 }
 
-// A fanIn is what a wire of that kind has.
+// A fanIn holds the fields of a WireFanIn.
 type fanIn struct {
 	Items  []FanItem
 	Gather *Gather

@@ -21,7 +21,7 @@ type WorkspaceState struct {
 
 var workspaceCodec = codec.New[WorkspaceState]("workspace state")
 
-// Encode returns the bytes of the state; a nil state, created but not deployed, is empty.
+// Encode returns the bytes of the state; empty for a nil state, of a workspace that is not deployed.
 func (w *WorkspaceState) Encode() []byte {
 	if w == nil {
 		return nil
@@ -67,8 +67,8 @@ func (o Operation) String() string {
 	return fmt.Sprintf("operation(%d)", int(o))
 }
 
-// LockState describes the holder of a workspace's lock. It is information for other processes; the lock itself is the
-// kernel's or a session's.
+// LockState describes the holder of a workspace's lock. It only informs other processes; the kernel or a session holds
+// the lock itself.
 type LockState struct {
 	Operation  Operation
 	Holder     string // East text: .process (pid=1, bootId="…", startTime=2, command="…")

@@ -32,13 +32,13 @@ func (k *Key) Public() PublicKey {
 	return PublicKey(ed25519.NewKeyFromSeed(k.seed[:]).Public().(ed25519.PublicKey))
 }
 
-// String returns the public key, so that the private one appears in no message.
+// String returns the public key, so that the private key appears in no message.
 func (k *Key) String() string { return k.Public().String() }
 
 // GoString is String: it keeps the seed out of %#v.
 func (k *Key) GoString() string { return k.String() }
 
-// Sign signs the list with this digest.
+// Sign signs a list by its digest.
 func (k *Key) Sign(manifest [32]byte) *Signature {
 	s := &Signature{Key: k.Public(), Name: k.Name, Manifest: manifest}
 	copy(s.Bytes[:], ed25519.Sign(ed25519.NewKeyFromSeed(k.seed[:]), message(manifest, k.Name)))
@@ -48,7 +48,8 @@ func (k *Key) Sign(manifest [32]byte) *Signature {
 // MaxKeyFile is the greatest size of a key file in bytes.
 const MaxKeyFile = 16 << 10
 
-// A key file is PKCS#8 in PEM, which other programs read too. It begins with lines of text, which PEM readers skip.
+// A key file is PKCS#8 in PEM, which other programs can read, too. It begins with lines of text, which PEM readers
+// skip.
 const (
 	pemType   = "PRIVATE KEY"
 	nameLabel = "Name: "
@@ -69,7 +70,7 @@ func (k *Key) Encode() []byte {
 	return b.Bytes()
 }
 
-// Parse reads the bytes of a key file. A name is not needed. Its errors do not quote the key.
+// Parse reads the bytes of a key file. The name may be missing. Errors do not quote the key.
 func Parse(data []byte) (*Key, error) {
 	if len(data) > MaxKeyFile {
 		return nil, fmt.Errorf("it has more than %d bytes, which no key has", MaxKeyFile)

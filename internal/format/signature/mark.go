@@ -7,35 +7,37 @@ import (
 	"strconv"
 )
 
-// A Mark is a key's signature of a record of a repository. The record that it signs is not in it.
+// A Mark is a key's signature of a record of a repository. It does not hold the record.
 type Mark struct {
 	Key   PublicKey
 	Bytes [ed25519.SignatureSize]byte
 }
 
-// A Statement is what a [Mark] signs.
+// A Statement is the content that a [Mark] signs.
 type Statement struct{ message []byte }
 
-// Domains of marks. Each begins its message, so that a signature of one kind means nothing as another. The number is the version
-// of the fields that follow.
+// Domains of marks. A message begins with its domain, so that a signature of one kind is invalid for another kind. The
+// number is the version of the fields that follow.
 const (
 	executionDomain = "e3 execution 1\n"
 	proofDomain     = "e3 proof 1\n"
 )
 
-// Execution is the statement that an execution under a key ended so: status is its record (format.md, ExecutionStatus), which has its id,
-// its state, its output and its times; size is that of the output, in bytes.
+// Execution is the statement that an execution under a key ended with this status and this output. status is the
+// execution's record (format.md, ExecutionStatus), with its id, state, output and times; size is the size of the
+// output, in bytes.
 func Execution(task, inputs string, status []byte, size int64) Statement {
 	return statement(executionDomain, []byte(task), []byte(inputs), status, strconv.AppendInt(nil, size, 10))
 }
 
-// Proof is the statement that a run that counted only what the demand admits has found these outputs: the node of them, for a package
-// and a node of inputs, under a generation.
+// Proof is the statement that a run has found these outputs, and counted only executions that the demand admits. The
+// outputs are a node, for a package and a node of inputs, under a generation.
 func Proof(demand [32]byte, pkg, inputs, tasks, generation string) Statement {
 	return statement(proofDomain, demand[:], []byte(pkg), []byte(inputs), []byte(tasks), []byte(generation))
 }
 
-// statement joins fields, each behind its length as 8 bytes, big-endian: no two lists of fields have the same message.
+// statement joins fields. Each follows its length, in 8 bytes, big-endian: so no two lists of fields have the same
+// message.
 func statement(domain string, fields ...[]byte) Statement {
 	b := []byte(domain)
 	for _, f := range fields {

@@ -35,7 +35,7 @@ var ErrBadSignature = errors.New("bad signature")
 // version is the version of the entry's form and of the signed message.
 const version = 1
 
-// domain begins the signed message, so that a signature made here means nothing anywhere else.
+// domain begins the signed message, so that a signature of an export is invalid for any other purpose.
 const domain = "e3 export 1\n"
 
 // PublicKey names a signer. It can be compared with ==.
@@ -44,7 +44,7 @@ type PublicKey [ed25519.PublicKeySize]byte
 // publicPrefix begins the text of a public key.
 const publicPrefix = "e3pub1"
 
-// base64url has one text for each key.
+// base64url writes each key in one way.
 var base64url = base64.RawURLEncoding.Strict()
 
 // String returns the key as people pass it on: one word that [ParsePublicKey] reads.
@@ -69,7 +69,7 @@ func ParsePublicKey(text string) (PublicKey, error) {
 		return PublicKey{}, fmt.Errorf("%.80q is not a public key: it begins with %s and has %d characters", text, publicPrefix, len(publicPrefix)+base64url.EncodedLen(len(k)))
 	}
 	raw, err := base64url.DecodeString(coded)
-	if err != nil || len(raw) != len(k) { // line breaks are passed over by base64
+	if err != nil || len(raw) != len(k) { // base64 ignores line breaks
 		return PublicKey{}, fmt.Errorf("%.80q is not a public key: it was mistyped or cut", text)
 	}
 	return PublicKey(raw), nil
@@ -96,7 +96,7 @@ func CheckName(name string) error {
 type Signature struct {
 	Key      PublicKey
 	Name     string   // the owner's name for the key; may be empty
-	Manifest [32]byte // of the list, see [Manifest]
+	Manifest [32]byte // digest of the list, see [Manifest]
 	Bytes    [ed25519.SignatureSize]byte
 }
 
@@ -106,7 +106,7 @@ func message(manifest [32]byte, name string) []byte {
 	return append(append([]byte(domain), manifest[:]...), name...)
 }
 
-// Verify returns an [ErrBadSignature] if s was not made by s.Key, or if it signs another list than manifest.
+// Verify returns an [ErrBadSignature] if s.Key has not made s, or if s signs another list than manifest.
 func (s *Signature) Verify(manifest [32]byte) error {
 	if s.Manifest != manifest {
 		return fmt.Errorf("%w: the content is not what was signed: it was changed, cut or added to afterwards", ErrBadSignature)
@@ -117,7 +117,7 @@ func (s *Signature) Verify(manifest [32]byte) error {
 	return nil
 }
 
-// wire is the entry. Its fields are in the order in which they are written.
+// wire is the JSON of the entry. Its fields have the order of the bytes.
 type wire struct {
 	E3        string `json:"e3"`
 	Version   int    `json:"version"`
@@ -159,7 +159,7 @@ func Decode(data []byte) (*Signature, error) {
 	}
 	switch {
 	case w.E3 != kind:
-		return nil, fmt.Errorf("%w: it does not say that it is one", ErrBadSignature)
+		return nil, fmt.Errorf("%w: it does not say that it is a signature", ErrBadSignature)
 	case w.Version > version:
 		return nil, fmt.Errorf("%w: it has form %d, this e3 knows up to %d; use a newer e3", ErrBadSignature, w.Version, version)
 	}
@@ -176,7 +176,7 @@ func Decode(data []byte) (*Signature, error) {
 	if !decodeInto(s.Manifest[:], w.Manifest, hex.DecodeString) || !decodeInto(s.Bytes[:], w.Signature, base64.StdEncoding.DecodeString) {
 		return nil, fmt.Errorf("%w: the digest or the signature in it has another form", ErrBadSignature)
 	}
-	// One form only: members that are unknown, repeated, in another case or order, other spellings, what follows.
+	// Only one form is valid: not with unknown or repeated members, another case, order or spelling, or further bytes.
 	if !bytes.Equal(s.Encode(), data) {
 		return nil, fmt.Errorf("%w: it is not written as e3 writes it", ErrBadSignature)
 	}
@@ -205,12 +205,12 @@ func (m *Manifest) Add(name string, content [32]byte) {
 	m.hash.Write(m.line) // never fails
 }
 
-// Sum returns the digest of what was added.
+// Sum returns the digest of the added entries.
 func (m *Manifest) Sum() [32]byte { return [32]byte(m.hash.Sum(nil)) }
 
-// AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. A name
-// with a line break or a backslash is escaped and its line marked, as sha256sum does. So different lists have
-// different lines.
+// AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. If a
+// name has a line break or a backslash, it is escaped and its line is marked, as sha256sum does. So different lists
+// have different lines.
 func AppendLine(b []byte, name string, content [32]byte) []byte {
 	if strings.ContainsAny(name, "\\\n\r") {
 		b = append(b, '\\')

@@ -11,7 +11,7 @@ import (
 
 // A KindError reports a plain value whose kind differs from that of the value to replace.
 type KindError struct {
-	Where     string // of the part that differs: "" for the value itself, else as in ".grid[2]"
+	Where     string // path of the part that differs: "" for the value itself, else as in ".grid[2]"
 	Want, Got string
 }
 
@@ -22,12 +22,12 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s of its value is %s, and this is %s", e.Where, e.Want, e.Got)
 }
 
-// Fit returns v as a value of the kind that w has, or a *KindError. text is the user's text for v, "" if that was JSON:
-// where w is a string, a number or boolean v becomes this text. Kinds are null, boolean, integer, float, string, list
-// and mapping. An integer becomes a float if w is one, and the reverse, if the number stays the same. Elements of a
-// list must have the kind of w's elements, and values of a mapping the kind that w has under the same name. Names may
-// be added or missing. Some values fit any kind: null, the elements of an empty list, a list of several kinds, and
-// other types of the reference.
+// Fit returns v as a value of the kind of w, or a *KindError. text is the user's text for v, "" if the user wrote JSON:
+// if w is a string and v a number or a boolean, the result is this text. Kinds are null, boolean, integer, float,
+// string, list and mapping. An integer becomes a float if w is a float, and the reverse, if the number stays the same.
+// Elements of a list must have the kind of w's elements, and values of a mapping the kind of w's value under the same
+// name. Names may be added or missing. Some values fit any kind: null, the elements of an empty list, a list of several
+// kinds, and other types of the reference.
 func (w *Value) Fit(v any, text string) (any, error) {
 	if w.typ.Kind() == beast2.KindString && text != "" {
 		switch v.(type) {

@@ -20,7 +20,8 @@ func ParseJSON(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("JSON: the text is not UTF-8")
 	}
-	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // Windows puts a byte order mark there
+	// programs of Windows begin files with a byte order mark
+	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	dec.UseNumber()
 	v, err := parse(dec, 0)
 	if err == nil {

@@ -1,6 +1,7 @@
 package value
 
-// Plain returns the value as plain data, which Encode turns into the same value if that came from plain data.
+// Plain returns the value as plain data. If the value came from plain data, Encode turns the result into the same
+// value.
 func (v *Value) Plain() (any, error) {
 	text, err := v.JSON()
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package value converts between plain data, as JSON and YAML have it, and the typed beast2 values of a repository.
 //
-// A plain value is nil, bool, int64, float64, string, []any or manifest.Object. Its type follows from it: a list of
-// one type is an Array, a mapping is a Struct in its own order, and a list of several types is an Array of a Variant
-// with one case for each type, named after it. Values from other programs may be of any East type. Their JSON has
-// dates in RFC 3339, blobs in base64, dicts with keys other than strings as lists of pairs, variants as {"case": …,
-// "value": …}, options as the payload or null.
+// A plain value is nil, bool, int64, float64, string, []any or manifest.Object. The value decides its East type: a
+// list of one type is an Array, a mapping is a Struct in the mapping's order, and a list of several types is an
+// Array of a Variant with one case for each type, named after the type. Values from other programs may be of any
+// East type. Their JSON has dates in RFC 3339, blobs in base64, dicts with keys other than strings as lists of
+// pairs, variants as {"case": …, "value": …}, options as the payload or null.
 package value
 
 import (
@@ -113,7 +113,7 @@ func buildList(list []any, depth int) (beast2.Type, beast2.Value, error) {
 	for k, t := range types {
 		cases[k] = beast2.F(caseName(t), t)
 	}
-	sum := beast2.Variant(cases...) // in its own order
+	sum := beast2.Variant(cases...) // in the order of the mapping
 	tags := make([]int, len(types))
 	for k := range cases {
 		tags[k] = sum.Index(cases[k].Name)

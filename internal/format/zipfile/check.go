@@ -165,8 +165,8 @@ func (z *Reader) contentAt(r io.ReaderAt, e *Entry) (int64, error) {
 	return at, nil
 }
 
-// A window is a ReaderAt for small pieces of r below limit that are near each other, as the
-// headers of small entries are.
+// A window is a ReaderAt for small pieces of r below limit that are near each other, such as the headers of small
+// entries.
 type window struct {
 	r     io.ReaderAt
 	limit int64

@@ -8,8 +8,8 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// level is the level of deflate. On logs and tables its output is smaller than that of zip -1, and it is as fast as
-// level 1. It must not change, because the bytes of archives depend on it.
+// level is the level of deflate. On logs and tables its output is smaller than the output of zip -1, and it is as fast
+// as level 1. It must not change, because the bytes of archives depend on it.
 const level = 2
 
 // A unit is written as one piece. It is a batch of small entries, which share one block with their headers, or a single
@@ -22,14 +22,14 @@ type unit struct {
 	// The producer sets headerLen and zip64 before it sends the first block, and written before it closes blocks.
 	// Offsets in it count from the beginning of the unit, and the compressed size of an entry of many blocks is left to
 	// the writer.
-	headerLen int64 // room to leave for the header; 0 for a batch, which has its headers
+	headerLen int64 // room to leave for the header; 0 for a batch, which includes its headers
 	zip64     bool
 	written   []Entry
 }
 
 // A block is a piece of the archive.
 type block struct {
-	done        chan struct{} // closed when bytes is set; nil if it is
+	done        chan struct{} // closed when bytes is set; nil if bytes is set already
 	bytes       []byte
 	raw, packed *[]byte // buffers to recycle
 }
@@ -81,8 +81,8 @@ func (c *compressor) deflate(dst, content []byte, whole bool) ([]byte, error) {
 // endOfStream ends a stream whose blocks were flushed: an empty last block.
 var endOfStream = [...]byte{3, 0}
 
-// worthDeflating decides from an entry's first block whether the entry is deflated. Content that deflate does not make
-// 3 % smaller is compressed already, and is stored.
+// worthDeflating decides from an entry's first block whether the entry is deflated. If deflate does not make the block
+// 3 % smaller, the content counts as compressed already, and is stored.
 func worthDeflating(content, deflated int) bool {
 	return deflated < content && (content-deflated)*100 >= content*3
 }
@@ -122,7 +122,7 @@ func (w *Writer) pack(u *unit) error {
 		}
 		u.sources = nil
 		*packed = out
-		u.blocks <- &block{bytes: out, packed: packed} // it has room for one
+		u.blocks <- &block{bytes: out, packed: packed} // the channel has room for one block
 		return nil
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// OpenEntry returns the content of e, which is one of Entries. Reading to the end checks size and CRC. If they or the
-// compressed data are wrong, the last bytes are held back and Read returns a FormatError. At most e.Size bytes are
+// OpenEntry returns the content of e, which is one of Entries. Reading to the end checks size and CRC. If size, CRC
+// or compressed data are wrong, the last bytes are held back and Read returns a FormatError. At most e.Size bytes are
 // returned. Content read before io.EOF is unchecked.
 func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 	at, err := z.contentAt(z.r, &e)
@@ -57,7 +57,7 @@ type content struct {
 	inflater  *inflater // nil for a stored entry
 	remaining int64
 	crc       uint32
-	err       error // sticky
+	err       error // the first error, which every later Read returns
 }
 
 func (c *content) Read(p []byte) (int, error) {

@@ -20,9 +20,9 @@ const (
 	endLen        = 22
 	end64Len      = 56
 	locatorLen    = 20
-	descriptorLen = 12 // at least
+	descriptorLen = 12 // least length
 
-	zip64ID = 1 // of the extra field with 64-bit values
+	zip64ID = 1 // id of the extra field with 64-bit values
 )
 
 // General purpose bits.
@@ -38,7 +38,7 @@ const (
 const (
 	versionPlain = 20       // can be read by anything that inflates
 	versionZip64 = 45       // needs zip64
-	madeByUnix   = 3 << 8   // so that the mode counts
+	madeByUnix   = 3 << 8   // made by Unix, so that programs use the mode
 	dosTime      = 0        // midnight
 	dosDate      = 1<<5 | 1 // 1980-01-01, the format's zero
 	modeFile     = 0o100644
@@ -176,7 +176,7 @@ func appendEnd(b []byte, d directory) []byte {
 }
 
 // readCentral reads the next entry of the directory and makes the checks that need no other part of the archive. It
-// uses buf for the variable part. io.EOF means that r ends where an entry may end.
+// uses buf for the variable part. io.EOF means that r ends at the end of an entry.
 func readCentral(r io.Reader, buf *[]byte) (e Entry, length int64, err error) {
 	var h [centralLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -296,7 +296,7 @@ type wideValues struct {
 }
 
 // read reads the wide values from the extra field, and returns what is wrong with it. The extra field has, in this
-// order, the values whose narrow form is all ones. Its other parts are ignored.
+// order, the values whose narrow form is all ones. Other parts of the extra field are ignored.
 func (v *wideValues) read(extra []byte) string {
 	var wide []byte
 	found := false

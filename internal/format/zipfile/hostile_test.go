@@ -211,8 +211,8 @@ func hostileCases() []hostileCase {
 		{"cut in the directory", plain[:len(plain)-40], "it is no zip archive, or its end is cut off"},
 		{"beginning cut off", plain[10:], "its directory is said to be at"},
 		{"something before", append([]byte("#!/bin/sh\n"), plain...), "its directory is said to be at"},
-		{"something behind", append(bytes.Clone(plain), "more"...), "what follows its directory is not as long as it says"},
-		{"comment cut off", at(false, 20, 5), "what follows its directory is not as long as it says"},
+		{"something behind", append(bytes.Clone(plain), "more"...), "its end behind the directory has not the declared length"},
+		{"comment cut off", at(false, 20, 5), "its end behind the directory has not the declared length"},
 		{"two ends", forge(func(f *forged) {
 			f.end = func(b []byte) []byte {
 				b[20] = 22
@@ -224,7 +224,7 @@ func hostileCases() []hostileCase {
 				b[20] = 25
 				return append(append(b, endRecords(0, 0, 0, false)...), "abc"...)
 			}
-		}), "what follows its directory is not as long as it says"},
+		}), "its end behind the directory has not the declared length"},
 		{"gap before the end", forge(func(f *forged) {
 			f.end = func(b []byte) []byte { return append(make([]byte, 9), b...) }
 		}), "its directory is said to be at"},

@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// DefaultEntries is the greatest number of entries of an archive if Limits sets none. A Reader needs 24 bytes for each
-// while it opens.
+// DefaultEntries is the greatest number of entries of an archive if Limits sets none. A Reader needs 24 bytes of memory
+// for each entry while it opens.
 const DefaultEntries = 4_000_000
 
-// Limits bound the sizes and counts that an archive may declare. The declared sizes bound what is read from it.
+// Limits bound the sizes and counts that an archive may declare. No more is read from it than the declared sizes.
 type Limits struct {
 	// Entries is the largest number of entries; 0 means DefaultEntries.
 	Entries int64
@@ -40,8 +40,9 @@ type Reader struct {
 }
 
 // Open checks all of an archive except the content; the archive is the first size bytes of r. It checks that there is
-// exactly one directory, each entry with its local header, that entries do not overlap, names, and limits. A fault of
-// the archive is a FormatError or a LimitError. All other errors are those of r or ctx. Open does not close r.
+// exactly one directory, that each entry matches its local header, that entries do not overlap, and names and limits.
+// A fault of the archive is a FormatError or a LimitError. All other errors come from r or ctx. Open does not close
+// r.
 func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, error) {
 	l.Entries = cmp.Or(max(l.Entries, 0), DefaultEntries)
 	z := &Reader{r: r, limits: l}
@@ -147,7 +148,7 @@ func findDirectory(r io.ReaderAt, size int64) (directory, error) {
 	if err := readFullAt(r, tail, size-int64(len(tail))); err != nil {
 		return directory{}, err
 	}
-	at := -1 // of the record, in tail
+	at := -1 // offset of the record, in tail
 	signature := le.AppendUint32(nil, endSig)
 	for i := len(tail) - endLen; i >= 0; i-- {
 		if !bytes.HasPrefix(tail[i:], signature) {
@@ -156,7 +157,7 @@ func findDirectory(r io.ReaderAt, size int64) (directory, error) {
 		whole := i+endLen+int(le.Uint16(tail[i+20:])) == len(tail)
 		switch {
 		case !whole && at < 0:
-			return refuse("what follows its directory is not as long as it says; it may be cut off")
+			return refuse("its end behind the directory has not the declared length; it may be cut off")
 		case whole && at >= 0:
 			return refuse("it has two ends, so that it could be read in two ways")
 		case whole:

@@ -30,7 +30,7 @@ type Spool interface {
 // Options adjust a Writer. The zero value is usable. No option changes the bytes of the archive.
 type Options struct {
 	// Workers is the number of blocks that are compressed at a time; 0 means the number of cores, but at most 8. Each
-	// needs about 4 MiB.
+	// worker needs about 4 MiB.
 	Workers int
 }
 
@@ -50,9 +50,9 @@ type Writer struct {
 	batchSize int64
 
 	queue       chan *unit       // in the order of the archive
-	compressors chan *compressor // its holder may use a core
+	compressors chan *compressor // a token: its holder may use a core
 	streams     chan struct{}    // entries of many blocks that are being read
-	lookahead   int              // blocks of such an entry that are read before they are written
+	lookahead   int              // blocks of such an entry that are read ahead of writing
 	raw         sync.Pool        // *[]byte of blockSize+1
 	packed      sync.Pool        // *[]byte for blocks as they are written
 
@@ -62,8 +62,8 @@ type Writer struct {
 
 	// These belong to the committing goroutine until committed is closed.
 	entries int64
-	offset  int64 // of the next local header
-	spooled int64 // bytes of the directory
+	offset  int64 // offset of the next local header
+	spooled int64 // size of the directory in bytes
 	record  []byte
 }
 
@@ -75,7 +75,7 @@ type source struct {
 }
 
 // NewWriter returns a Writer that writes an archive to out, from position 0. It keeps the directory in spool, which
-// must be empty. It closes and syncs neither. Cancelling ctx stops the Writer.
+// must be empty. It closes and syncs neither out nor spool. Cancelling ctx stops the Writer.
 func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Writer {
 	workers := o.Workers
 	workers = cmp.Or(max(workers, 0), min(runtime.GOMAXPROCS(0), 8))
@@ -156,7 +156,7 @@ func (w *Writer) dispatch() error {
 	return w.enqueue(u, w.pack)
 }
 
-// enqueue fixes the place of u in the archive and starts the goroutine that makes its blocks.
+// enqueue fixes the place of u in the archive and starts a goroutine that makes the blocks of u.
 func (w *Writer) enqueue(u *unit, produce func(*unit) error) error {
 	select {
 	case w.queue <- u:

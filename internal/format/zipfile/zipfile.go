@@ -1,8 +1,9 @@
 // Package zipfile writes and reads zip archives of any size in constant memory.
 //
-// A Writer compresses blocks of fixed size in parallel, across entries and within a large one. Its bytes are a
-// function of the entries alone, because times, attributes and block sizes are fixed. A Reader trusts nothing: Open
-// refuses an archive that different programs could understand differently, and content is checked as it is read.
+// A Writer compresses blocks of fixed size in parallel, across entries and within a large entry. The bytes of the
+// archive depend only on the entries, because times, attributes and block sizes are fixed. A Reader trusts nothing:
+// Open refuses an archive that different programs could understand differently, and content is checked as it is
+// read.
 //
 // Both support only the part of the format that e3 needs: regular files, stored or deflated, in one unencrypted file,
 // with zip64 where sizes, offsets or counts need it.
@@ -26,15 +27,15 @@ const (
 
 // An Entry describes one member of an archive, from the central directory.
 type Entry struct {
-	Name           string // of a directory, with a slash at its end
+	Name           string // name; of a directory with a slash at its end
 	Method         uint16 // Stored or Deflated
 	Flags          uint16 // the format's general purpose bits
-	CRC            uint32 // of the content, CRC-32 (IEEE)
-	CompressedSize int64  // in bytes, as the content is in the archive
-	Size           int64  // in bytes, as OpenEntry yields the content
-	Offset         int64  // of the local header
+	CRC            uint32 // CRC-32 (IEEE) of the content
+	CompressedSize int64  // bytes of the content in the archive
+	Size           int64  // bytes of the content that OpenEntry yields
+	Offset         int64  // offset of the local header
 	Mode           uint32 // the Unix mode with its type bits, 0 if the archive has none
-	Position       int64  // in the directory, for Reader.At
+	Position       int64  // place in the directory, for Reader.At
 }
 
 // IsDir reports whether the entry is a directory, which has no content.
@@ -46,7 +47,7 @@ var ErrSize = errors.New("the content has not the announced size")
 
 // A FormatError reports why an archive, or one entry of it, is refused.
 type FormatError struct {
-	Name   string // of the entry; "" if it is the archive
+	Name   string // name of the entry; "" for the archive itself
 	Reason string
 }
 
@@ -57,11 +58,11 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("zip file refused: entry %s: %s", quote(e.Name), e.Reason)
 }
 
-// A LimitError reports which of a Reader's Limits an archive exceeds.
+// A LimitError names the one of a Reader's Limits that an archive exceeds.
 type LimitError struct {
-	Name string // of the entry; "" if it is the archive
+	Name string // name of the entry; "" for the archive itself
 	What string // "entries", or "bytes"
-	Got  int64  // at least this many
+	Got  int64  // the archive has at least this many
 	Max  int64
 }
 

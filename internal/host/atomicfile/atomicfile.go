@@ -21,9 +21,9 @@ type File struct {
 	*os.File
 	done bool
 
-	unnamed bool // it has no name to rename or to remove
+	unnamed bool // the file has no name to rename or to remove
 	name    string
-	perm    fs.FileMode // of the named file that replaces an unnamed one
+	perm    fs.FileMode // mode of the named file that replaces an unnamed one
 }
 
 // New begins a file in dir, under a name that no other file has there. perm is set exactly, whatever the umask is.
@@ -130,7 +130,7 @@ func (o Options) write(path string, data []byte, commit func(*File, string) erro
 	return nil
 }
 
-// SyncDir makes earlier changes of a folder's entries survive power loss: new, renamed and removed ones.
+// SyncDir makes earlier changes of a folder's entries survive power loss: new, renamed and removed entries.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

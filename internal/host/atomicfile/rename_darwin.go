@@ -8,7 +8,7 @@ import (
 
 func renameExclusive(from, to string) error {
 	err := unix.RenamexNp(from, to, unix.RENAME_EXCL)
-	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) { // a file system without it
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) { // a file system without exclusive renames
 		return linkExclusive(from, to)
 	}
 	return err

@@ -22,7 +22,7 @@ func UnnamedUnsupported(err error) bool { return unnamedUnsupported(err) }
 // CanLinkOpen reports whether LinkOpen can work; on Linux it needs /proc.
 func CanLinkOpen() bool { return canLinkOpen() }
 
-// LinkOpen gives the open file f the name path, even if its other names were changed. If path exists, the error matches
+// LinkOpen gives the open file f the name path, even if f has been renamed. If path exists, the error matches
 // [fs.ErrExist].
 func LinkOpen(f *os.File, path string) error { return linkOpen(f, path) }
 
@@ -42,7 +42,7 @@ func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 }
 
 // NewScratch makes a file in dir without a final name, for use until it is discarded. On systems where an open file
-// must have a name, it has a hidden one, and a crash leaves the file.
+// must have a name, it has a hidden name, and a crash leaves the file.
 func NewScratch(dir, name string) (*File, error) {
 	f, err := NewHidden(dir, name, 0o600)
 	if err == nil && !f.unnamed {
@@ -65,7 +65,7 @@ func newHiddenNamed(dir, name string, perm fs.FileMode) (*File, error) {
 
 // eachHidden calls do with hidden names derived from name, until one of them is free.
 func eachHidden(dir, name string, do func(path string) error) error {
-	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // of 255 bytes
+	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // a file name has at most 255 bytes
 	for {
 		err := do(filepath.Join(dir, fmt.Sprintf(".%s.%08x.e3", name, rand.Uint32())))
 		if !errors.Is(err, fs.ErrExist) {
@@ -98,7 +98,7 @@ func (f *File) link(path string, replace bool) error {
 	return nil
 }
 
-// copyNamed copies the file to one with a hidden name, and syncs it.
+// copyNamed copies the file to a new file with a hidden name, and syncs that.
 func (f *File) copyNamed(dir string) (path string, err error) {
 	named, err := newHiddenNamed(dir, f.name, f.perm)
 	if err != nil {

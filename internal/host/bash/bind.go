@@ -9,9 +9,9 @@ import (
 	"e3/internal/host/runner"
 )
 
-// A Process is what bash would execute for a command.
+// A Process describes the process that bash would start for a command.
 type Process struct {
-	Path      string // of the file
+	Path      string // path of the file
 	Argv, Env []string
 	Redirects []runner.Redirect
 
@@ -21,9 +21,9 @@ type Process struct {
 // language is the only value of LANG under which the texts and the characters of bash are known.
 const language = "C.UTF-8"
 
-// Bind returns what bash would execute for c in the folder dir, an absolute path without links, with the environment env,
-// which has each name once. find is runner.LookPath, or Look of a runner.Finder. Bind returns false if the process is not known for
-// certain: then bash has to run the script.
+// Bind returns what bash would execute for c in the folder dir, an absolute path without links, with the environment
+// env, in which no name occurs twice. find is runner.LookPath, or Look of a runner.Finder. Bind returns false if the
+// process is not known for certain: then bash has to run the script.
 func (c *Command) Bind(env []string, dir string, find func(command, dir string, env []string) (string, error)) (*Process, bool) {
 	variables, ok := environment(env)
 	if !ok {
@@ -49,13 +49,13 @@ func (c *Command) Bind(env []string, dir string, find func(command, dir string, 
 	return p, true
 }
 
-// forked reports whether bash would run c as a child. Else c takes the place of bash.
+// forked reports whether bash would run c as a child process. Otherwise bash would execute c in its own process.
 func (c *Command) forked() bool { return len(c.redirects) > 0 }
 
 // lookup returns the value of a variable.
 type lookup func(name string) (string, bool)
 
-// environment returns the variables of env, or false if bash would do more with one of them than to pass it on.
+// environment returns the variables of env, or false if bash would do more with a variable than pass it on.
 func environment(env []string) (lookup, bool) {
 	known := false
 	for _, e := range env {
@@ -110,8 +110,8 @@ func (w *word) expand(variables lookup) (string, bool) {
 	return b.String(), true
 }
 
-// appendTo adds the redirection to a list. Files outside of the working directory are left to bash, which gives some of
-// them a meaning of its own.
+// appendTo adds the redirection to a list. Files outside of the working directory are left to bash, which treats some
+// of them specially, such as /dev/tcp.
 func (r *redirect) appendTo(list []runner.Redirect, variables lookup) ([]runner.Redirect, bool) {
 	if r.from >= 0 {
 		return append(list, runner.Redirect{FD: r.fd, From: r.from}), true
@@ -136,8 +136,9 @@ func (r *redirect) appendTo(list []runner.Redirect, variables lookup) ([]runner.
 // buckets is the size of bash's table of variables, whose order commands see in their environment.
 const buckets = 1024
 
-// exported returns the environment of a command: what bash was given and what it adds, in bash's order. That is the
-// order of the hash table, in each bucket the latest first; "_" is the last of all.
+// exported returns the environment of a command: the variables that bash was given and those that it adds, in bash's
+// order. This is the order of the hash table; within a bucket the latest variable comes first, and "_" is the last of
+// all.
 func exported(env []string, dir, path string, forked bool) []string {
 	type variable struct {
 		bucket, age uint32

@@ -20,8 +20,8 @@ const (
 	// known is the version and the system of the bash that this package knows.
 	known = "5.2 linux-gnu"
 
-	// enough is how many scripts without need of bash a process runs before the check, which costs three times as much
-	// as one bash.
+	// enough is the number of scripts without need of bash that a process runs before the check. The check costs as
+	// much as three starts of bash.
 	enough = 4
 
 	// checkLimit bounds the check.
@@ -35,8 +35,8 @@ type Runner interface {
 	Redirects() bool
 }
 
-// A Checker says whether the bash of this machine is one that this package knows. Until it has looked, the answer is
-// no. It is safe for concurrent use.
+// A Checker says whether this package knows the bash of this machine. Until it has checked bash, the answer is no. It
+// is safe for concurrent use.
 type Checker struct {
 	run     Runner
 	path    string
@@ -58,19 +58,18 @@ func find(path string) string {
 	return ""
 }
 
-// Known reports whether scripts may go without bash. A process that asks more than a few times has the answer found out
-// in the background.
+// Known reports whether scripts may go without bash. After a few calls by a process, the check runs in the background.
 func (c *Checker) Known() bool {
 	if c.verdict.Load() {
 		return true
 	}
 	if c.asked.Add(1) == enough {
-		go func() { _ = c.Check(context.Background()) }() // an error leaves the verdict at no
+		go func() { _ = c.Check(context.Background()) }() // after an error the answer stays no
 	}
 	return false
 }
 
-// Check asks the installed bash, and returns why it is not known.
+// Check tests the installed bash, and returns the reason why it is not known; nil if it is.
 func (c *Checker) Check(ctx context.Context) error {
 	file := find(c.path)
 	if file == "" || !c.run.Redirects() || strings.HasPrefix(runtime.GOARCH, "mips") {
@@ -114,7 +113,7 @@ func (c *Checker) Check(ctx context.Context) error {
 	return nil
 }
 
-// sample is an environment of so many names that some of them share a bucket.
+// sample is an environment with enough names that some share a bucket.
 func sample(dir string) []string {
 	env := []string{"PATH=" + dir + ":/usr/bin:/bin", "LANG=" + language, "HOME=/"}
 	for i := range 100 {

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Died returns what bash would make of the end of its child by a signal that e3 did not send: an exit code, and the line on
-// its standard error, if any. It returns false if the command would have taken the place of bash, so that the signal
-// is the end of bash too.
+// Died tells how bash would report that a signal, which e3 did not send, has ended its child: the exit code, and the
+// line on standard error, if any. It returns false if bash would have executed the command in its own process, so that
+// the signal ends bash, too.
 func (p *Process) Died(pid int, signal syscall.Signal, core bool) (code int, line string, ok bool) {
 	if !p.command.forked() {
 		return 0, "", false
@@ -39,7 +39,7 @@ func (c *Command) String() string {
 	return strings.Join(list, " ")
 }
 
-// String is the redirection as bash prints it: without a descriptor that the operator implies.
+// String is the redirection as bash prints it: without the descriptor if the operator implies it.
 func (r *redirect) String() string {
 	switch {
 	case r.from >= 0:
@@ -50,7 +50,7 @@ func (r *redirect) String() string {
 	return fmt.Sprintf("%d%s %s", r.fd, r.operator, r.target.source)
 }
 
-// descriptions are the GNU C library's, by the numbers that signals have on Linux (but for MIPS).
+// descriptions are the GNU C library's texts, by the numbers of signals on Linux (except on MIPS).
 var descriptions = map[syscall.Signal]string{
 	1: "Hangup", 3: "Quit", 4: "Illegal instruction", 5: "Trace/breakpoint trap", 6: "Aborted", 7: "Bus error",
 	8: "Floating point exception", 9: "Killed", 10: "User defined signal 1", 11: "Segmentation fault",

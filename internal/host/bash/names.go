@@ -8,7 +8,8 @@ var own = set(`. : [ alias bg bind break builtin caller cd command compgen compl
 	popd printf pushd pwd read readarray readonly return set shift shopt source suspend test times trap true type
 	typeset ulimit umask unalias unset wait if then else elif fi case esac for select while until do done in function
 	time coproc
-	setsid`) // setsid is a program that acts differently in the leader of a process group, which it is without bash
+	// the program setsid behaves differently in the leader of a process group, and without bash it is the leader
+	setsid`)
 
 // special are variables that bash sets, changes, or obeys. A test compares them with the installed bash.
 var special = set(`_ ABORT CDPATH CHARSET CHILD_MAX COLUMNS DIRSTACK EMACS ENV EPOCHREALTIME EPOCHSECONDS EUID EXECIGNORE
@@ -17,13 +18,13 @@ var special = set(`_ ABORT CDPATH CHARSET CHILD_MAX COLUMNS DIRSTACK EMACS ENV E
 	OPTIND OSTYPE OUTPUT_CHARSET PIPESTATUS POSIXLY_CORRECT POSIX_PEDANTIC PPID PROMPT_COMMAND PROMPT_DIRTRIM PWD RANDOM
 	REPLY SECONDS SHELL SHELLOPTS SHLVL SRANDOM TERM TERMCAP TIMEFORMAT TMOUT UID auto_resume histchars ignoreeof`)
 
-// families are the beginnings of names of such variables. The dynamic linker and the C library obey the last ones,
-// before bash and again before the command.
+// families are prefixes of such names. The dynamic linker and the C library obey the variables of the last prefixes, at
+// the start of bash and again of the command.
 var families = []string{"BASH", "COMP", "COPROC", "HIST", "LC_", "PS", "READLINE_", "SSH", "TEXTDOMAIN",
 	"LD_", "GLIBC_", "MALLOC_", "GCONV_", "GETCONF_", "RES_OPTIONS", "LOCALDOMAIN"}
 
-// Special reports whether bash does more with a variable of its environment than to pass it on. That is so of all names
-// that are not identifiers.
+// Special reports whether bash does more with a variable of its environment than pass it on. All names that are not
+// identifiers are special.
 func Special(name string) bool {
 	if special[name] {
 		return true

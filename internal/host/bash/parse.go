@@ -1,9 +1,9 @@
 // Package bash knows what bash does for a script that is one plain command, so that such a script needs no bash.
 //
 // [Parse] decides by the text alone: one simple command of literal, quoted and "$name" words, and redirections to such
-// words. [Command.Bind] decides by the environment. Whatever either does not know for certain is left to bash, and so is
-// every command that cannot be started: bash then finds out why, and says so in its own words. It remains to start
-// the same file with the same arguments, environment and descriptors ([Process]), and to report the same end
+// words. [Command.Bind] decides by the environment. If either is not certain, bash runs the script. Bash also runs
+// every command that cannot be started: it finds out the reason, and reports it in its own words. The caller then
+// starts the same file with the same arguments, environment and descriptors ([Process]), and reports the same end
 // ([Process.Died]).
 //
 // A [Checker] compares the installed bash with what this package knows, before any script goes without it.
@@ -23,13 +23,13 @@ const (
 type Command struct {
 	words     []word
 	redirects []redirect
-	line      int // on which bash believes to be when the command ends
+	line      int // the line of the script at which bash reports the command's end
 }
 
 // word is a word of a command.
 type word struct {
 	parts  []part
-	source string // as it stands in the script
+	source string // text in the script
 }
 
 // part is literal text, or the name of a variable.
@@ -98,7 +98,7 @@ func isProgram(word string) bool {
 	return word != "" && !own[word]
 }
 
-// parser reads a script. Its methods return false at whatever they do not know.
+// parser reads a script. Its methods return false if bash has to read it.
 type parser struct {
 	src string
 	at  int
@@ -142,8 +142,8 @@ func (p *parser) skipBlanks() {
 	}
 }
 
-// atEnd reports whether the script has ended, with or without a newline. Anything behind the newline, also an empty
-// line, lets bash treat a command in another way than its last one.
+// atEnd reports whether the script has ended, with or without a newline. Anything behind the newline, even an empty
+// line, means that bash does not treat the command as the last one.
 func (p *parser) atEnd() bool {
 	return p.at == len(p.src) || p.peek(0) == '\n' && p.at+1 == len(p.src)
 }
@@ -278,7 +278,7 @@ func (p *parser) double(w *word) bool {
 			w.parts = append(w.parts, part{text: p.src[start:p.at]})
 		}
 	}
-	w.parts = append(w.parts, part{}) // "" is a word too
+	w.parts = append(w.parts, part{}) // "" is a word, too
 	for p.at < len(p.src) {
 		switch c := p.src[p.at]; {
 		case c == '"':
@@ -312,7 +312,7 @@ func (p *parser) double(w *word) bool {
 	return false
 }
 
-// name reads $name or ${name}. Names that bash sets or interprets itself are none.
+// name reads $name or ${name}. It refuses names that bash sets or interprets itself.
 func (p *parser) name() (string, bool) {
 	p.at++
 	braces := p.peek(0) == '{'
@@ -348,8 +348,8 @@ func isName(name string) bool {
 	return name != "" && !isDigit(name[0])
 }
 
-// isPlain reports whether a byte stands for itself outside of quotes. Equals signs do so behind the first word, where
-// every other assignment has been refused with the first word.
+// isPlain reports whether a byte stands for itself outside of quotes. So does an equals sign behind the first word; a
+// first word with an equals sign has been refused as an assignment.
 func isPlain(c byte) bool {
 	switch c {
 	case '.', '/', '-', '+', ',', ':', '@', '%', '=':
@@ -358,5 +358,5 @@ func isPlain(c byte) bool {
 	return isNameByte(c)
 }
 
-// isControl reports whether a byte is a control character. Bash uses two of them internally to mark text.
+// isControl reports whether a byte is a control character. Bash uses two control characters internally to mark text.
 func isControl(c byte) bool { return c < ' ' && c != '\n' && c != '\t' || c == 0x7f }

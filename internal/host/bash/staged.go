@@ -8,10 +8,10 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Staged returns a script that runs files of its working directory where bash would look for programs of their names in the
-// PATH: in the place of the command's name in simple commands, behind exec and command too. files has the names of these files
-// by the variables that hold them. A script that assigns such a variable, or has a function of such a name, means its own.
-// One that does not parse stays as it is, and bash says what is wrong.
+// Staged returns a script that runs files of its working directory in place of programs of the same names in the PATH.
+// It replaces the command's name in simple commands, also behind exec and command. files has the names of these files
+// by the variables that hold them. If a script assigns such a variable, or has a function of such a name, that variable
+// or name stays. A script that does not parse stays as it is, and bash says what is wrong.
 func Staged(script string, files map[string]string) string {
 	if len(files) == 0 || len(script) > maxScript {
 		return script
@@ -46,7 +46,7 @@ func Staged(script string, files map[string]string) string {
 	})
 	slices.Sort(at)
 	for _, i := range slices.Backward(at) {
-		// Within backquotes the parser's offsets may be those of the unescaped text.
+		// Within backquotes the parser's offsets may be offsets in the unescaped text.
 		if i < len(script) && (strings.IndexByte(`$"'`, script[i]) >= 0 || slices.ContainsFunc(names, func(f string) bool { return strings.HasPrefix(script[i:], f) })) {
 			script = script[:i] + "./" + script[i:]
 		}
@@ -54,7 +54,7 @@ func Staged(script string, files map[string]string) string {
 	return script
 }
 
-// owned are the names that a script gives a meaning of its own.
+// owned are the names that a script itself assigns or defines.
 func owned(file *syntax.File) map[string]bool {
 	own := map[string]bool{}
 	syntax.Walk(file, func(node syntax.Node) bool {
@@ -100,7 +100,7 @@ func literal(word *syntax.Word) string {
 	return ""
 }
 
-// expanded is the variable that a word consists of; "" if it is anything else.
+// expanded is the variable if the word is nothing but its expansion; else "".
 func expanded(word *syntax.Word) string {
 	parts := word.Parts
 	if len(parts) == 1 {

@@ -1,5 +1,5 @@
 // Package beneath reaches what lies below an open folder: through its descriptor, without following links, and never
-// upwards. A rename there changes what is found, but never leads out of the folder.
+// upwards. A rename below the folder changes what a call finds, but never leads out of the folder.
 //
 // All names are relative to a folder, such as "a/b"; "." is the folder itself. A name with ".." or an absolute one is
 // [ErrName]. A link on the way is [ErrLink]; at the end of a name, the calls treat the link itself.
@@ -25,18 +25,18 @@ var (
 // spares package os four system calls for each.
 const Nonblock = unix.O_NONBLOCK
 
-// Folder is a flag of OpenFile with which it opens folders alone, and nothing keeps it waiting.
+// Folder is a flag of OpenFile: it opens only folders, and never waits.
 const Folder = unix.O_DIRECTORY
 
-// Name is the path under which the folder was opened. It serves messages, and programs that must be given a path: what
-// lies there may be another folder by now.
+// Name is the path under which the folder was opened. It is for messages, and for programs that must be given a path:
+// by now the path may lead to another folder.
 func (d *Dir) Name() string { return d.name }
 
 // path is the name of an entry in messages.
 func (d *Dir) path(rel string) string { return filepath.Join(d.name, rel) }
 
-// Confine makes d, and each folder that is opened through it from now on, refuse what is mounted below it: ErrMount.
-// On other systems than Linux mounts are not told apart.
+// Confine makes d, and each folder that is opened through it from now on, refuse mounts below it with ErrMount. Other
+// systems than Linux do not tell mounts from folders.
 func (d *Dir) Confine() *Dir {
 	d.confined = true
 	return d
@@ -48,19 +48,19 @@ func (d *Dir) Same(info fs.FileInfo) bool {
 	return err == nil && SameFile(own, info)
 }
 
-// IsDir tells whether rel is a folder, no link to one.
+// IsDir tells whether rel is a folder; a link to a folder is none.
 func (d *Dir) IsDir(rel string) bool {
 	info, err := d.Lstat(rel)
 	return err == nil && info.IsDir()
 }
 
-// RemoveAll removes what lies at a path that the caller believes, as Dir.RemoveAll.
+// RemoveAll removes what lies at a path, as Dir.RemoveAll. The caller trusts the folders on the path.
 func RemoveAll(path string) error { return at(path, (*Dir).RemoveAll) }
 
-// Discard removes what lies at a path that the caller believes, as Dir.Discard.
+// Discard removes what lies at a path, as Dir.Discard. The caller trusts the folders on the path.
 func Discard(path string) error { return at(path, (*Dir).Discard) }
 
-// at opens the folder of a path. Where there is none, nothing is to be removed.
+// at opens the folder of a path. If the folder does not exist, there is nothing to remove.
 func at(path string, do func(d *Dir, rel string) error) error {
 	d, err := Open(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,8 @@ func at(path string, do func(d *Dir, rel string) error) error {
 	return do(d, filepath.Base(path))
 }
 
-// Walk calls do for everything below the folder, as fs.WalkDir does. It is safe from what others put there meanwhile.
+// Walk calls do for everything below the folder, as fs.WalkDir does. Others may change the folder meanwhile; Walk never
+// leaves it.
 func (d *Dir) Walk(do fs.WalkDirFunc) error {
 	err := d.walkIn(".", do)
 	if err == fs.SkipAll || err == fs.SkipDir {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Dir is an open folder. It is safe for concurrent use, but for ReadDir and HasEntries of the folder itself.
+// A Dir is an open folder. It is safe for concurrent use, except ReadDir and HasEntries, which share a position.
 type Dir struct {
 	fd       int
-	users    atomic.Int64 // what needs fd open: the Dir until it is closed, and each call under way
+	users    atomic.Int64 // users of fd: the Dir until it is closed, and each call under way
 	closed   atomic.Bool
 	name     string
 	confined bool
-	listed   bool // its position is not the beginning
+	listed   bool // fd has been read: its position is not the beginning
 	own      sync.Once
 	id       identity
 }
@@ -44,7 +44,7 @@ const (
 	wayFlags    = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 )
 
-// Open opens a folder by a path that the caller believes: links in it are followed.
+// Open opens a folder by a path that the caller trusts: links in the path are followed.
 func Open(path string) (*Dir, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, folderFlags, 0) })
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *Dir) Close() error {
 	return os.NewSyscallError("close", d.release())
 }
 
-// hold keeps the descriptor open until release.
+// hold keeps the descriptor open until a call of release.
 func (d *Dir) hold() (int, error) {
 	if d.closed.Load() {
 		return -1, fs.ErrClosed
@@ -104,8 +104,8 @@ func (d *Dir) Sub(rel string) (*Dir, error) {
 	return newDir(fd, d.path(rel), d.confined), nil
 }
 
-// OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Of what is no regular file, it opens folders, and
-// pipes and devices as O_NONBLOCK says.
+// OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Besides regular files it opens folders, pipes
+// and devices; O_NONBLOCK says whether opening a pipe or device may wait.
 func (d *Dir) OpenFile(rel string, flags int, perm fs.FileMode) (*os.File, error) {
 	if flags&os.O_EXCL != 0 {
 		flags &^= unix.O_NONBLOCK // a new file is no pipe, and package os would try to poll it
@@ -117,7 +117,7 @@ func (d *Dir) OpenFile(rel string, flags int, perm fs.FileMode) (*os.File, error
 	return os.NewFile(uintptr(fd), d.path(rel)), nil
 }
 
-// canOpenat2 is false on kernels before 5.6, and behind filters that do not know the call.
+// canOpenat2 is false on kernels before 5.6, and under seccomp filters that do not know the call.
 var canOpenat2 = sync.OnceValue(hasOpenat2)
 
 func hasOpenat2() bool {
@@ -138,7 +138,7 @@ func (d *Dir) open(rel string, flags int, perm uint32) (int, error) {
 	return way{at, d.confined}.open(rel, flags, perm)
 }
 
-// A way is how to what lies below an open folder. It does not keep the folder open.
+// A way opens what lies below an open folder. It does not keep the folder open.
 type way struct {
 	fd       int
 	confined bool
@@ -258,7 +258,7 @@ func (d *Dir) in(rel string, do func(fd int, base string) error) error {
 	return err
 }
 
-// entry is in, with an error that says which path was treated.
+// entry is in, with an error that names the path.
 func (d *Dir) entry(op, rel string, do func(fd int, base string) error) error {
 	if err := d.in(rel, do); err != nil {
 		return &fs.PathError{Op: op, Path: d.path(rel), Err: err}
@@ -284,7 +284,7 @@ func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// look is fstatat, but for a mount.
+// look is fstatat, but fails with ErrMount on a mount.
 func (f *fileInfo) look(fd int, base string) error {
 	var x unix.Statx_t
 	err := unix.Statx(fd, base, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x)
@@ -306,7 +306,7 @@ func (f *fileInfo) look(fd int, base string) error {
 // setLinks sets a number whose type depends on the machine.
 func setLinks[T uint32 | uint64](to *T, n uint32) { *to = T(n) }
 
-// SameFile tells whether two files are one. os.SameFile knows its own infos alone.
+// SameFile tells whether two files are one. os.SameFile accepts only infos of package os.
 func SameFile(a, b fs.FileInfo) bool {
 	x, ok := a.Sys().(*syscall.Stat_t)
 	y, too := b.Sys().(*syscall.Stat_t)
@@ -322,7 +322,7 @@ func (d *Dir) InPlace() bool {
 	return identity{there.st.Dev, there.st.Ino} == d.identity()
 }
 
-// identity asks the system once.
+// identity asks the system only the first time.
 func (d *Dir) identity() identity {
 	d.own.Do(func() {
 		var st unix.Stat_t
@@ -344,7 +344,7 @@ func (d *Dir) Mkdir(rel string, perm fs.FileMode) error {
 	return d.entry("mkdir", rel, func(fd int, base string) error { return unix.Mkdirat(fd, base, uint32(perm.Perm())) })
 }
 
-// Chmod sets a mode; that of a link stays.
+// Chmod sets a mode. The mode of a link stays.
 func (d *Dir) Chmod(rel string, mode fs.FileMode) error {
 	return d.entry("chmod", rel, func(fd int, base string) error {
 		if base == "." {
@@ -354,7 +354,7 @@ func (d *Dir) Chmod(rel string, mode fs.FileMode) error {
 	})
 }
 
-// chmodat never follows a link. Before Linux 6.6 that takes an open file.
+// chmodat never follows a link. Before Linux 6.6 this needs an open file.
 func chmodat(dir int, name string, mode uint32) error {
 	err := unix.Fchmodat(dir, name, mode, unix.AT_SYMLINK_NOFOLLOW)
 	if err != unix.EOPNOTSUPP || isLink(dir, name) {
@@ -365,7 +365,7 @@ func chmodat(dir int, name string, mode uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) // of a link: EOPNOTSUPP
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) // fails with EOPNOTSUPP for a link
 }
 
 func bits(mode fs.FileMode) uint32 {
@@ -382,7 +382,7 @@ func bits(mode fs.FileMode) uint32 {
 	return b
 }
 
-// Rename moves an entry, in the place of what is below to under the other name, if anything.
+// Rename moves an entry to a name below to, and replaces what is there.
 func (d *Dir) Rename(rel string, to *Dir, name string) error {
 	return d.pair("rename", rel, to, name, unix.Renameat)
 }
@@ -407,7 +407,7 @@ func (d *Dir) Symlink(target, rel string) error {
 	return d.entry("symlink", rel, func(fd int, base string) error { return unix.Symlinkat(target, fd, base) })
 }
 
-// Readlink returns where a link leads.
+// Readlink returns the target of a link.
 func (d *Dir) Readlink(rel string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n := 0
@@ -431,7 +431,7 @@ func (d *Dir) Remove(rel string) error {
 	})
 }
 
-// mountOrBusy says what EBUSY means of an entry that is to be removed.
+// mountOrBusy explains the EBUSY of a removal: something is mounted on the entry, or it is busy.
 func mountOrBusy(err error) error {
 	if err == unix.EBUSY {
 		return ErrMount
@@ -454,7 +454,7 @@ func (d *Dir) ReadDir() ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "list", Path: d.name, Err: err}
 	}
-	for _, e := range list { // of a file system that does not tell kinds
+	for _, e := range list { // from a file system that does not tell kinds
 		if e := e.(*dirEntry); e.kind == unix.DT_UNKNOWN {
 			info, err := d.Lstat(e.name)
 			if err != nil {
@@ -475,7 +475,7 @@ func (d *Dir) HasEntries(n int) bool {
 	return err == nil && n == 0
 }
 
-// list calls found with each entry, until that returns false.
+// list calls found with each entry, until found returns false.
 func (d *Dir) list(found func(name string, kind byte) bool) error {
 	at, err := d.hold()
 	if err != nil {
@@ -577,7 +577,8 @@ func typeOf(mode uint32) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// Attributes lists the names of an entry's extended attributes, those of a link itself. A file system without them has none.
+// Attributes lists the names of an entry's extended attributes; for a link, the link's own. On a file system without
+// attributes the list is empty.
 func (d *Dir) Attributes(rel string) ([]string, error) {
 	var names []string
 	err := d.attribute("list the attributes of", rel, func(path string) error {

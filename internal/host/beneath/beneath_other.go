@@ -16,7 +16,7 @@ type Dir struct {
 	confined bool
 }
 
-// Open opens a folder by a path that the caller believes: links in it are followed.
+// Open opens a folder by a path that the caller trusts: links in the path are followed.
 func Open(path string) (*Dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func (d *Dir) check(op, rel string) error {
 	return nil
 }
 
-// noLink is check, where rel is not to be a link itself either.
+// noLink is check, and refuses rel, too, if it is a link.
 func (d *Dir) noLink(op, rel string) error {
 	if err := d.check(op, rel); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (d *Dir) Chmod(rel string, mode fs.FileMode) error {
 	return d.root.Chmod(rel, mode)
 }
 
-// Rename moves an entry, in the place of what is below to under the other name, if anything.
+// Rename moves an entry to a name below to, and replaces what is there.
 func (d *Dir) Rename(rel string, to *Dir, name string) error {
 	return d.pair("rename", rel, to, name, (*os.Root).Rename, os.Rename)
 }
@@ -126,7 +126,7 @@ func (d *Dir) Link(rel string, to *Dir, name string) error {
 	return d.pair("link", rel, to, name, (*os.Root).Link, os.Link)
 }
 
-// pair treats two names. Between two folders this system has paths alone.
+// pair calls do with the paths of two names: this system has no calls for two open folders.
 func (d *Dir) pair(op, rel string, to *Dir, name string, in func(r *os.Root, from, to string) error, between func(from, to string) error) error {
 	if err := errors.Join(d.check(op, rel), to.check(op, name)); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (d *Dir) Symlink(target, rel string) error {
 	return d.root.Symlink(target, rel)
 }
 
-// Readlink returns where a link leads.
+// Readlink returns the target of a link.
 func (d *Dir) Readlink(rel string) (string, error) {
 	if err := d.check("readlink", rel); err != nil {
 		return "", err
@@ -169,8 +169,8 @@ func (d *Dir) Unlink(rel string) error {
 	return d.Remove(rel)
 }
 
-// RemoveAll removes an entry with all that is in it, even where somebody has taken the owner's permissions away. A missing
-// entry is no error.
+// RemoveAll removes an entry with all that is in it, even where the owner lacks permissions. A missing entry is no
+// error.
 func (d *Dir) RemoveAll(rel string) error {
 	if err := d.check("remove", rel); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (d *Dir) RemoveAll(rel string) error {
 	return d.root.Remove(rel)
 }
 
-// Empty removes what is in the folder, as RemoveAll.
+// Empty removes the entries of the folder, as RemoveAll.
 func (d *Dir) Empty() error {
 	list, err := d.ReadDir()
 	for _, e := range list {
@@ -217,7 +217,7 @@ func (d *Dir) HasEntries(n int) bool {
 	return err == nil && len(list) == n
 }
 
-// Discard is RemoveAll: this system tells no mounts apart.
+// Discard is RemoveAll: this system does not tell mounts from folders.
 func (d *Dir) Discard(rel string) error { return d.RemoveAll(rel) }
 
 // Attributes lists the names of an entry's extended attributes: on this system they are not known.

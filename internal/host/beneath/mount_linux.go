@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Discard is RemoveAll for what nobody is to mount anything in. Where something is mounted in it all the same, it detaches that
-// first, where this process may: the mounted files stay where they are.
+// Discard is RemoveAll for an entry in which nothing should be mounted. If something is mounted in it, Discard detaches
+// the mount first, if this process may: the mounted files stay where they are.
 func (d *Dir) Discard(rel string) error {
 	err := d.RemoveAll(rel)
 	if !errors.Is(err, ErrMount) || !d.detachIn(rel) {
@@ -19,7 +19,7 @@ func (d *Dir) Discard(rel string) error {
 	return d.RemoveAll(rel)
 }
 
-// detachIn detaches what is mounted at rel or below, and tells whether anything was.
+// detachIn detaches all mounts at rel or below, and tells whether there was one.
 func (d *Dir) detachIn(rel string) (some bool) {
 	dir, err := d.hold()
 	if err != nil {
@@ -40,7 +40,7 @@ func (d *Dir) detachIn(rel string) (some bool) {
 			continue
 		}
 		at, below := strings.CutPrefix(mountUnquote.Replace(fields[4]), own+"/")
-		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && detach(dir, at) { // mounts can lie on each other
+		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && detach(dir, at) { // mounts can be stacked
 			some = true
 		}
 	}
@@ -50,7 +50,8 @@ func (d *Dir) detachIn(rel string) (some bool) {
 // mountUnquote reads a path of mountinfo.
 var mountUnquote = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// detach detaches a mount whose root is at rel in an open folder. A path is needed for that: this one is the open file's.
+// detach detaches a mount whose root is at rel in an open folder. The call needs a path: it gets the open file's path
+// in /proc.
 func detach(dir int, rel string) bool {
 	fd, err := way{fd: dir}.open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,8 +15,8 @@ func (d *Dir) Path(rel string) string {
 	return d.name + string(filepath.Separator) + rel
 }
 
-// Obstacle returns what an error of a call for rel comes from, if that is a link, or something else than a folder on the way:
-// the first such name, and its type.
+// Obstacle returns the cause of an error of a call for rel, if the cause is a link, or something other than a folder on
+// the way: the first such name, and its type.
 func (d *Dir) Obstacle(rel string, err error) (name string, mode fs.FileMode, ok bool) {
 	if !errors.Is(err, ErrLink) && !errors.Is(err, syscall.ENOTDIR) {
 		return "", 0, false
@@ -33,7 +33,7 @@ func (d *Dir) Obstacle(rel string, err error) (name string, mode fs.FileMode, ok
 			return rel[:at], mode.Type(), true
 		}
 	}
-	if errors.Is(err, ErrLink) { // it is gone again
+	if errors.Is(err, ErrLink) { // the obstacle is gone again
 		return rel, fs.ModeSymlink, true
 	}
 	return "", 0, false

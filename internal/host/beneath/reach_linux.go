@@ -34,8 +34,8 @@ func (d *Dir) RenameExclusive(rel, to string) error {
 	return d.Unlink(rel)
 }
 
-// LinkFrom gives the file at a path anywhere a name below, which must be free. A link at the end of the path is not
-// followed.
+// LinkFrom gives the file at any path of the machine a name below the folder; the name must be free. A link at the end
+// of the path is not followed.
 func (d *Dir) LinkFrom(path, rel string) error {
 	return d.entry("link", rel, func(fd int, base string) error { return unix.Linkat(unix.AT_FDCWD, path, fd, base, 0) })
 }
@@ -50,7 +50,7 @@ func (d *Dir) Unnamed(folder string, perm fs.FileMode) (*os.File, error) {
 	return os.NewFile(uintptr(fd), d.Path(folder)+"/(unnamed)"), nil
 }
 
-// LinkOpen gives an open file a name, which must be free, even if its other names were changed.
+// LinkOpen gives an open file a name, which must be free, even if the file has been renamed.
 func (d *Dir) LinkOpen(f *os.File, rel string) error {
 	self := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
 	return d.entry("link", rel, func(fd int, base string) error {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// RenameExclusive is Rename to a name that must be free: otherwise the error matches [fs.ErrExist]. A link never replaces a
-// file; of folders, an empty one may be replaced.
+// RenameExclusive is Rename to a name that must be free: otherwise the error matches [fs.ErrExist]. A link never
+// replaces a file; an empty folder may be replaced.
 func (d *Dir) RenameExclusive(rel, to string) error {
 	if d.IsDir(rel) {
 		if _, err := d.Lstat(to); err == nil {
@@ -24,7 +24,7 @@ func (d *Dir) RenameExclusive(rel, to string) error {
 	return d.Unlink(rel)
 }
 
-// LinkFrom gives the file at a path anywhere a name below, which must be free.
+// LinkFrom gives the file at any path of the machine a name below the folder; the name must be free.
 func (d *Dir) LinkFrom(path, rel string) error {
 	if err := d.check("link", rel); err != nil {
 		return err
@@ -32,10 +32,10 @@ func (d *Dir) LinkFrom(path, rel string) error {
 	return os.Link(path, d.Path(rel))
 }
 
-// Unnamed fails: only Linux gives names to files without one.
+// Unnamed fails: only Linux can give a name to an unnamed file.
 func (d *Dir) Unnamed(string, fs.FileMode) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// LinkOpen fails likewise.
+// LinkOpen fails, too.
 func (d *Dir) LinkOpen(*os.File, string) error { return errors.ErrUnsupported }
 
 // SetTime sets the modification time of an entry, and leaves the time of access.

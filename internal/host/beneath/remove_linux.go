@@ -13,9 +13,9 @@ import (
 // maxDepth bounds the folders that a removal has open at once.
 const maxDepth = 64
 
-// RemoveAll removes an entry with all that is in it, even where somebody has taken the owner's permissions away. It goes on
-// after an error, and returns the first. A missing entry is no error. Nothing is removed through a mount: that is
-// ErrMount, and the mounted files stay. An empty folder takes one system call.
+// RemoveAll removes an entry with all that is in it, even where the owner lacks permissions. It goes on after an error,
+// and returns the first error. A missing entry is no error. Nothing is removed through a mount: the error is ErrMount,
+// and the mounted files stay. An empty folder takes one system call.
 func (d *Dir) RemoveAll(rel string) error {
 	dir, base, err := split(rel)
 	if err == nil && base == "." {
@@ -43,7 +43,7 @@ func (d *Dir) RemoveAll(rel string) error {
 	return nil
 }
 
-// Empty removes what is in the folder, as RemoveAll.
+// Empty removes the entries of the folder, as RemoveAll.
 func (d *Dir) Empty() error {
 	at, err := d.hold()
 	if err != nil {
@@ -70,7 +70,8 @@ type remover struct {
 	moved int
 }
 
-// remove removes the entry name of an open folder. It returns what could not be removed, from that folder on.
+// remove removes the entry name of an open folder. It returns the path, from that folder on, of what could not be
+// removed.
 func (r *remover) remove(dir int, name string, depth int) (string, error) {
 	err := removeFolder(dir, name)
 	if err == unix.ENOTDIR {
@@ -95,7 +96,7 @@ func (r *remover) remove(dir int, name string, depth int) (string, error) {
 		if err != nil {
 			return filepath.Join(name, path), err
 		}
-		// Some file systems pass entries over while others are removed, and deep folders come to the top.
+		// Some file systems skip entries while others are removed, and deep folders are moved to the top.
 		err = removeFolder(dir, name)
 		if err != unix.ENOTEMPTY && err != unix.EEXIST || !removed {
 			return name, err
@@ -127,7 +128,7 @@ func (r *remover) open(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// lift moves a folder that lies deep.
+// lift moves a deep folder up into the folder top.
 func (r *remover) lift(dir int, name string) error {
 	for {
 		r.moved++
@@ -142,7 +143,7 @@ func (r *remover) lift(dir int, name string) error {
 	}
 }
 
-// pass removes what is in an open folder, and tells whether anything was.
+// pass removes the entries of an open folder, and tells whether it had any.
 func (r *remover) pass(fd, depth int) (removed bool, path string, first error) {
 	buf := make([]byte, 8<<10)
 	opened := false
@@ -185,8 +186,8 @@ func (r *remover) inside(fd int, name string, kind byte, depth int) (string, err
 	return r.remove(fd, name, depth)
 }
 
-// firstEntry cuts the first entry off what the kernel has listed; its name is "" for the folder itself and the one above.
-// kind is DT_UNKNOWN if the file system does not tell.
+// firstEntry cuts the first entry off the kernel's list; its name is "" for "." and "..". kind is DT_UNKNOWN if the
+// file system does not tell.
 func firstEntry(list []byte) (name string, kind byte, rest []byte) {
 	const length, typed, text = unsafe.Offsetof(unix.Dirent{}.Reclen), unsafe.Offsetof(unix.Dirent{}.Type), unsafe.Offsetof(unix.Dirent{}.Name)
 	end := int(binary.NativeEndian.Uint16(list[length:]))

@@ -5,7 +5,8 @@
 //	<parent>/e3-<pid>-<start>-<namespace>/<number>
 //
 // The parent is the nearest control group, from this process's upwards, whose controllers this process can hand on. A
-// group of controllers must not have processes of its own, so that the leaves are apart from e3's processes.
+// group that hands on controllers must not have processes of its own, so the leaves are separate from the group of e3's
+// processes.
 package cgroup
 
 import (
@@ -22,10 +23,10 @@ type Limits struct {
 	CPU    float64 `json:"cpu,omitempty"`    // cores; 0: no limit
 }
 
-// Processes is the most processes and threads that a command may have at once.
+// Processes is the greatest number of processes and threads that a command may have at once.
 const Processes = 4096
 
-// Usage is what the processes of a leaf have used together, and how they ended.
+// Usage is the total use of the processes of a leaf, and how they ended.
 type Usage struct {
 	User, System time.Duration
 	Peak         int64 // bytes, cached files included; 0: the kernel does not tell (Linux 5.19)
@@ -33,10 +34,10 @@ type Usage struct {
 	Limit        bool  // the leaf's own limit of memory was reached
 }
 
-// ErrUnavailable is wrapped by errors that say why limits cannot be held here.
+// ErrUnavailable is wrapped by errors that say why no limits can be enforced here.
 var ErrUnavailable = errors.New("limits cannot be held here")
 
-// A LackError says that some limits cannot be held, while others are.
+// A LackError says that some limits cannot be enforced; the others are.
 type LackError struct {
 	Lacks []string // controllers
 	Why   string
@@ -46,20 +47,20 @@ func (e *LackError) Error() string {
 	return fmt.Sprintf("some limits cannot be held here (%s): %s", strings.Join(e.Lacks, ", "), e.Why)
 }
 
-// IsLack reports whether an error of Check says that some limits can be held.
+// IsLack reports whether an error of Check is a LackError: some limits can be enforced.
 func IsLack(err error) bool {
 	_, ok := errors.AsType[*LackError](err)
 	return ok
 }
 
-// controllers are what a group hands on to its leaves.
+// controllers are the controllers that a group hands on to its leaves.
 var controllers = []string{"cpu", "memory", "pids"}
 
-// owner is the process whose group has a name.
+// owner is the process to which the name of a group belongs.
 type owner struct {
 	pid       int
 	start     uint64 // clock ticks since boot
-	namespace uint64 // of its process id
+	namespace uint64 // namespace of its process id
 }
 
 func (o owner) name() string { return fmt.Sprintf("e3-%d-%d-%d", o.pid, o.start, o.namespace) }
@@ -123,7 +124,7 @@ func Unescape(s string) string {
 	return b.String()
 }
 
-// value returns a number of a file of lines such as "oom_kill 3"; 0 if it has none.
+// value returns a number from a file of lines such as "oom_kill 3"; 0 if the file has no such line.
 func value(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
@@ -137,13 +138,13 @@ func value(text, name string) int64 {
 	return 0
 }
 
-// period is that of cpu.max, in microseconds, which is the kernel's default.
+// period is the period in cpu.max, in microseconds: the kernel's default.
 const period = 100_000
 
-// leastQuota is the least that the kernel takes.
+// leastQuota is the least quota that the kernel accepts.
 const leastQuota = 1_000
 
-// quota is the text of cpu.max for so many cores.
+// quota is the text of cpu.max for a number of cores.
 func quota(cores float64) string {
 	if q := cores * period; q < 1<<40 {
 		return fmt.Sprintf("%d %d", max(int64(q), leastQuota), period)

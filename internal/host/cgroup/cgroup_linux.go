@@ -21,12 +21,12 @@ import (
 // A place is a control group below which groups can be made.
 type place struct {
 	dir  string
-	has  []string // controllers that it hands on
-	lack error    // why it has not all of them; nil: it has
+	has  []string // controllers that the place hands on
+	lack error    // why it lacks some controllers; nil: it has all
 }
 
-// Check finds out whether commands of this process can have limits. It has the place's controllers handed on, and moves this
-// process into a group of its own if they cannot be otherwise. The error is nil, a *LackError, or wraps ErrUnavailable.
+// Check finds out whether commands of this process can have limits. It makes the place hand on its controllers, and if
+// necessary moves this process into a group of its own first. The error is nil, a *LackError, or wraps ErrUnavailable.
 func Check() error {
 	p, err := find()
 	if err != nil {
@@ -35,8 +35,8 @@ func Check() error {
 	return p.lack
 }
 
-// find finds the nearest place that has all controllers, else the nearest of those that have most. It looks once, because the
-// place stays the same when this process moves.
+// find finds the nearest place that has all controllers, else the nearest of the places with most controllers. It looks
+// once, because the place stays the same when this process moves.
 var find = sync.OnceValues(func() (*place, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_CLONE3, 0, 0, 0); errno == unix.ENOSYS {
 		return nil, fmt.Errorf("%w: the kernel, or a filter in front of it, has no clone3", ErrUnavailable)
@@ -96,7 +96,7 @@ func search(top, own string) (*place, error) {
 	return best, nil
 }
 
-// try has the controllers of a group handed on. The error says that this process may not make groups there.
+// try makes a group hand on its controllers. The error says that this process may not make groups there.
 func try(dir string, own bool) (*place, error) {
 	for _, path := range []string{dir, filepath.Join(dir, "cgroup.procs"), filepath.Join(dir, "cgroup.subtree_control")} {
 		if err := unix.Access(path, unix.W_OK); err != nil {
@@ -132,13 +132,13 @@ func try(dir string, own bool) (*place, error) {
 	return p, nil
 }
 
-// lacking lists the controllers that a list of the kernel has not.
+// lacking lists the controllers that are not in a list of the kernel.
 func lacking(list string) []string {
 	there := strings.Fields(list)
 	return slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(there, c) })
 }
 
-// reason is one line for errors of enable.
+// reason puts an error of enable into one line.
 func reason(err error, control string) string {
 	if err == nil {
 		return control + " does not hand them on"
@@ -155,8 +155,8 @@ func enable(dir, controller string) error {
 	return put(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// vacate makes sure that a group has no processes, except for the root of all groups, which may. With processes, the kernel
-// would hand on cpu and pids, but to groups of threads only, and then no memory.
+// vacate makes sure that a group has no processes; only the root of all groups may have processes. From a group with
+// processes the kernel would hand on cpu and pids to groups of threads only, and memory not at all.
 func vacate(dir string, own bool) error {
 	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,10 +175,10 @@ func vacate(dir string, own bool) error {
 // aside is the group into which e3 moves its own processes.
 const aside = "e3-host"
 
-// stepAside moves this process and its descendants into a group below the one in which they are alone, as in a service
-// to which control groups are delegated. Otherwise it fails.
+// stepAside moves this process and its descendants into a group below their present group. It fails unless they are
+// alone in that group, as in a service with delegated control groups.
 func stepAside(dir string) error {
-	if filepath.Base(dir) == aside { // another process of e3 has
+	if filepath.Base(dir) == aside { // another process of e3 has made it
 		return unix.EBUSY
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
@@ -226,7 +226,7 @@ type Group struct {
 	next  atomic.Int64
 }
 
-// Open makes the group of this process, and removes those that dead processes have left.
+// Open makes the group of this process, and removes the groups that dead processes have left.
 func Open() (*Group, error) {
 	p, err := find()
 	if err != nil {
@@ -268,7 +268,8 @@ func ownNamespace() (uint64, error) {
 	return stat.Ino, nil
 }
 
-// Sweep removes the groups that dead processes of e3 have left at the place of this process, and kills what is in them.
+// Sweep removes the groups that dead processes of e3 have left at the place of this process, and kills the processes in
+// them.
 func Sweep() {
 	p, err := find()
 	if err != nil {
@@ -279,7 +280,8 @@ func Sweep() {
 	}
 }
 
-// sweep removes the groups of dead processes. It leaves those of other pid namespaces, whose numbers mean other processes.
+// sweep removes the groups of dead processes. It spares groups of other pid namespaces, where a pid means another
+// process.
 func (p *place) sweep(self owner) {
 	names, _ := folders(p.dir)
 	for _, name := range names {
@@ -294,7 +296,7 @@ func (p *place) sweep(self owner) {
 	}
 }
 
-// folders lists the groups in one.
+// folders lists the groups in a group.
 func folders(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	var names []string
@@ -306,10 +308,10 @@ func folders(dir string) ([]string, error) {
 	return names, err
 }
 
-// removeLimit bounds how long the removal of a group waits for killed processes.
+// removeLimit bounds the time for which the removal of a group waits for killed processes.
 const removeLimit = 2 * time.Second
 
-// removeGroup kills what is in a group and removes it.
+// removeGroup kills the processes of a group and removes the group.
 func removeGroup(dir string) {
 	names, _ := folders(dir)
 	for _, name := range names {
@@ -340,14 +342,14 @@ func kill(dir string) {
 	}
 }
 
-// Close kills what is left in the leaves, and removes the group.
+// Close kills the processes left in the leaves, and removes the group.
 func (g *Group) Close() { removeGroup(g.dir) }
 
 // A Leaf is the control group of one command. One goroutine uses it at a time.
 type Leaf struct {
 	group *Group
 	dir   string
-	file  int // the folder; see FD
+	file  int // the group's folder; see FD
 }
 
 // Leaf makes the control group of a command.
@@ -403,7 +405,7 @@ func (l *Leaf) Empty() bool {
 	return err != nil || value(string(text), "populated") == 0
 }
 
-// Usage returns what the processes of the leaf have used. Counts that the kernel does not give are 0.
+// Usage returns the total use of the leaf's processes. Counts that the kernel does not give are 0.
 func (l *Leaf) Usage() Usage {
 	read := func(name string) string {
 		text, _ := os.ReadFile(filepath.Join(l.dir, name))
@@ -423,7 +425,7 @@ func (l *Leaf) Usage() Usage {
 // Counts reports whether Usage tells about memory.
 func (l *Leaf) Counts() bool { return l.has("memory") }
 
-// Remove removes the leaf, and reports whether it is gone: not while it has processes.
+// Remove removes the leaf, and reports whether it is gone. A leaf with processes stays.
 func (l *Leaf) Remove() bool {
 	if l.file >= 0 {
 		unix.Close(l.file)

@@ -1,6 +1,6 @@
-// Package filelock locks open files, between processes and between the open files of one. A lock ends with its open file,
-// and so with the process. Files that are locked must be closed to users without the right to write ([modes.Modes.Lock]):
-// a process that can open a file can hold its lock, and writers would wait.
+// Package filelock locks open files: locks exclude other processes, and other open files of the same process. A lock
+// ends with its open file, and so with the process. Files that are locked must be closed to users without the right to
+// write ([modes.Modes.Lock]): a process that can open a file can hold its lock, and writers would wait.
 package filelock
 
 import (
@@ -17,14 +17,14 @@ import (
 // ErrLocked reports that another open file has the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// ErrEnded reports that a wait has ended because its process is to.
+// ErrEnded reports that a wait has ended because its process has been told to end.
 var ErrEnded = errors.New("not waited for")
 
-// Patience is the time after which a wait says for which process it waits.
+// Patience is the time after which a wait names the process for which it waits.
 const Patience = time.Second
 
-// Once a process has been told to end, its waits go on for grace in all, and each for brief at least: what is to be written
-// may belong to the end.
+// Once a process has been told to end, its waits go on for grace in total, and each for brief at least: the process may
+// have to write something before it ends.
 const (
 	grace = 2 * time.Second
 	brief = 200 * time.Millisecond
@@ -32,26 +32,26 @@ const (
 
 // A Waiter waits for locks. The zero value waits without a word.
 type Waiter struct {
-	// Tell, if it is not nil, is called once in each wait of more than Patience, with the path of the file and what is known
-	// of the holder.
+	// Tell, if it is not nil, is called once in each wait of more than Patience, with the path of the file and a
+	// description of the holder.
 	Tell  func(path, holder string)
 	until context.Context
 	late  <-chan struct{}
 }
 
-// Until returns a Waiter whose waits end soon after ctx: also one whose own context does not end, since it is for what a process
-// writes at its end.
+// Until returns a Waiter whose waits end soon after ctx. The context of a wait itself need not end then: the wait may
+// be for what a process writes at its end.
 func Until(ctx context.Context, tell func(path, holder string)) Waiter {
 	late := make(chan struct{})
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
 	return Waiter{tell, ctx, late}
 }
 
-// Try locks a file, alone or with others, or returns ErrLocked.
+// Try locks a file, exclusively or shared, or returns ErrLocked.
 func Try(f *os.File, alone bool) error { return lock(f, alone, false) }
 
-// Wait locks a file, and waits until that is possible or ctx ends. If it fails it closes the file, at once or after a late
-// lock was released.
+// Wait locks a file. It waits until the lock is free or ctx ends. If it fails, it closes the file: at once, or when a
+// lock that comes late has been released.
 func (w Waiter) Wait(ctx context.Context, f *os.File, alone bool) error {
 	err := Try(f, alone)
 	if err == nil {
@@ -115,5 +115,5 @@ func lock(f *os.File, alone, wait bool) error {
 	}
 }
 
-// unknown is a holder of which the system tells nothing, for instance one on another machine.
+// unknown describes a holder that the system does not know, for instance on another machine.
 const unknown = "another process"

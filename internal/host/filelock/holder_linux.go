@@ -39,7 +39,7 @@ func locked(info os.FileInfo, found func(pid int) bool) error {
 	return nil
 }
 
-// Held reports whether a process of this machine has a lock on a file. It takes no right but to look at the file.
+// Held reports whether a process of this machine has a lock on a file. It needs no right except to stat the file.
 func Held(info os.FileInfo) (bool, error) {
 	held := false
 	err := locked(info, func(int) bool {
@@ -56,7 +56,7 @@ func holder(f *os.File) string {
 	if err != nil {
 		return words
 	}
-	_ = locked(info, func(pid int) bool { // without the list nothing is known
+	_ = locked(info, func(pid int) bool { // without the list the holder is unknown
 		if pid <= 0 || pid == os.Getpid() {
 			return true
 		}

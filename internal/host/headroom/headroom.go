@@ -1,8 +1,9 @@
-// Package headroom says whether the limits of a process leave the Go runtime what it will ask of the system. Where the runtime gets
-// no memory or no thread it ends the process with the stacks of all goroutines and exit code 2, and nothing can catch that.
+// Package headroom tells whether the limits of a process leave enough memory and threads for the Go runtime. If the
+// runtime gets no memory or no thread, it ends the process with the stacks of all goroutines and exit code 2, and
+// nothing can catch that.
 //
-// A program that imports it looks at the limits before packages that cost memory and threads begin, and ends with one sentence and
-// exit code 1.
+// A program that imports it checks the limits before the initialisation of packages that need memory and threads. If
+// they are too low, the program ends with one sentence and exit code 1.
 package headroom
 
 import (
@@ -11,9 +12,9 @@ import (
 )
 
 const (
-	// memory is what a run of 10,000 tasks maps beside its threads.
+	// memory is the memory that a run of 10,000 tasks maps beside its threads.
 	memory = 128 << 20
-	// few threads are those of a process that runs no command, beside the first ones.
+	// few is the number of threads of a process that runs no command, beside the first ones.
 	few = 16
 )
 

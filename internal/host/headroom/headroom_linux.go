@@ -13,7 +13,7 @@ import (
 // forMemory names the limit that leaves too little memory, and how to raise it.
 func forMemory() error {
 	for _, l := range []struct {
-		resource, field int // of statm
+		resource, field int // index of the field of statm
 		perThread       uint64
 		letter, what    string
 	}{
@@ -32,8 +32,8 @@ func forMemory() error {
 	return nil
 }
 
-// Threads says that the limit on processes leaves no room for so many threads more. It knows the processes that this one sees:
-// those of other containers count as well, and so do limits of control groups.
+// Threads says that the limit on processes leaves no room for the given number of threads more. It counts only the
+// processes that this process sees. Processes in other containers, and limits of control groups, may leave less room.
 func Threads(threads int) error {
 	limit, ok := finite(unix.RLIMIT_NPROC)
 	var system unix.Sysinfo_t
@@ -81,7 +81,7 @@ func ofUser() (n uint64) {
 	return n
 }
 
-// value is that of a line of a status file.
+// value is the value in a line of a status file.
 func value(text []byte, name string) []byte {
 	_, rest, _ := bytes.Cut(text, []byte("\n"+name))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))

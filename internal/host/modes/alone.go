@@ -12,12 +12,13 @@ import (
 // unmapped is the owner of files of users who are not in this user namespace, such as the machine's root.
 const unmapped = 65534
 
-// Alone returns an error if another user can put something else in the place of path, or of a folder on the way to it.
-// Folders that are not there yet are no danger. Links on the way are followed.
+// Alone returns an error if another user can replace path, or a folder on the way to it. Folders that do not exist yet
+// are no danger. Links on the way are followed.
 //
-// Another user can do so who owns a folder on the way, or may write in one without the sticky bit: sshd asks the same
-// (StrictModes). Below a folder that only this user can enter, no name can change. A group with the user's own number is
-// this user alone, as systems make one for each user. Root trusts all owners: it works for them.
+// Another user can do so by owning a folder on the way, or by writing in a folder without the sticky bit; sshd makes
+// the same check (StrictModes). Below a folder that only this user can enter, no name can change. A group with the
+// user's own number has this user as its only member, as systems make such a group for each user. Root trusts all
+// owners: it works for them.
 func Alone(path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	for errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
@@ -31,7 +32,7 @@ func Alone(path string) error {
 	return err
 }
 
-// alone is Alone for a path without links. It reports whether only this user comes below path.
+// alone is Alone for a path without links. It reports whether only this user can enter path.
 func alone(path string, me int) (closed bool, err error) {
 	if above := filepath.Dir(path); above != path {
 		if closed, err := alone(above, me); closed || err != nil {

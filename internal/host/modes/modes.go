@@ -19,7 +19,7 @@ import (
 type Access string
 
 const (
-	Umask   Access = ""        // as the umask allows; for repositories without a setting
+	Umask   Access = ""        // by the umask; for repositories without a setting
 	Private Access = "private" // the owner
 	Group   Access = "group"   // the folder's group
 	World   Access = "world"   // the folder's group; all users may read
@@ -72,8 +72,8 @@ func (m Modes) Folder() fs.FileMode {
 	return mode
 }
 
-// FolderOf is the mode of a folder by its name in the repository. Where things of several members lie side by side, nobody
-// can rename or remove another's: the sticky bit sees to that. A session's folder is its member's alone to write.
+// FolderOf is the mode of a folder by its name in the repository. In folders with files of several members the sticky
+// bit keeps members from renaming or removing the files of others. Only its own member can write in a session's folder.
 func (m Modes) FolderOf(name string) fs.FileMode {
 	mode := m.Folder()
 	if !m.access.Shared() {
@@ -101,11 +101,11 @@ func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
 	return f.Chmod(perm)
 }
 
-// tries bounds how often something is made again that another process has removed meanwhile.
+// tries bounds the number of times that a file or folder is made again after another process has removed it.
 const tries = 20
 
-// FixLock is Fix for a new file that is locked: where the umask decides, it takes the right to read from those that cannot
-// write.
+// FixLock is Fix for a new file that is locked: where the umask decides, it takes the right to read from users that
+// cannot write.
 func (m Modes) FixLock(f *os.File) error {
 	if m.access != Umask {
 		return m.Fix(f, m.Lock())
@@ -133,14 +133,14 @@ func (m Modes) Mkdir(root *beneath.Dir, name string) error {
 		return root.Mkdir(name, m.FolderOf(name))
 	}
 	if above := filepath.Dir(name); strings.HasPrefix(above, filepath.Join("tmp", "session-")) {
-		return m.mkdirInPlace(root, name) // nobody else looks there
+		return m.mkdirInPlace(root, name) // no other process looks there
 	}
 	for try := 1; ; try++ {
-		// The name looks like that of a dead session, so that a sweep removes the folder after a crash.
+		// The name has the form of a dead session's name, so that a sweep removes the folder after a crash.
 		aside := filepath.Join("tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
 		err := root.Mkdir(aside, 0o700)
 		if errors.Is(err, fs.ErrNotExist) {
-			return m.mkdirInPlace(root, name) // it is tmp itself, or tmp was removed by hand
+			return m.mkdirInPlace(root, name) // name is tmp itself, or tmp was removed by hand
 		}
 		if err == nil {
 			if err = root.Chmod(aside, m.FolderOf(name)); err == nil {

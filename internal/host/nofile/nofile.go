@@ -1,5 +1,6 @@
-// Package nofile knows how many open files the process that started this one allowed it. The Go runtime raises this limit
-// when it begins, and only syscall.ForkExec lowers it again for commands; a program that forks by itself has to do so too.
+// Package nofile knows the limit of open files with which this process was started. The Go runtime raises this limit
+// when it begins, and only syscall.ForkExec lowers it again for commands; a program that forks by itself has to lower
+// it, too.
 package nofile
 
 // A Limit is struct rlimit64.

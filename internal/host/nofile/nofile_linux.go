@@ -9,7 +9,7 @@ var atStart, known = get()
 // AtStart returns the limit with which this process began. known is false if the system does not tell.
 func AtStart() (limit Limit, ok bool) { return atStart, known }
 
-// get reads the limit of the present moment.
+// get reads the current limit.
 func get() (l Limit, ok bool) {
 	const rlimitNoFile = 7
 	_, _, errno := rawSyscall6(prlimit64, 0, rlimitNoFile, 0, uintptr(unsafe.Pointer(&l)), 0, 0)

@@ -11,8 +11,8 @@ type ID struct {
 	PID          int
 	StartTime    uint64 // in the system's own unit; on Linux clock ticks since boot
 	BootID       string // changes at every boot; empty if unknown
-	PIDNamespace string // empty where there are none
-	Host         string // the machine, as far as it can be identified
+	PIDNamespace string // pid namespace; empty on systems without them
+	Host         string // identifies the machine, as far as possible
 }
 
 // Host identifies a set of processes that see each other's pids.
@@ -43,9 +43,9 @@ func (h Host) Identify(pid int, start uint64) ID {
 	return ID{PID: pid, StartTime: start, BootID: h.BootID, PIDNamespace: h.PIDNamespace, Host: h.Name}
 }
 
-// Alive reports whether the process runs. known is true only if this can be proven: on the recorded host, in the
-// recorded boot and pid namespace. On the recorded host in a later boot the process is known to be dead. A zombie
-// counts as dead.
+// Alive reports whether the process runs. known is true only if there is proof, which takes the recorded host,
+// boot and pid namespace. On the recorded host in a later boot the process is known to be dead. A zombie counts
+// as dead.
 func Alive(p ID) (alive, known bool) { return aliveOn(LocalHost(), p) }
 
 func aliveOn(here Host, p ID) (alive, known bool) {

@@ -18,7 +18,7 @@ func readLocalHost() Host {
 	return h
 }
 
-// StartTime returns when a running process started, in microseconds since 1970.
+// StartTime returns the time at which a running process started, in microseconds since 1970.
 func StartTime(pid int) (uint64, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

@@ -32,7 +32,7 @@ func readLocalHost() Host {
 	return h
 }
 
-// StartTime returns when a running process started, in the system's own unit.
+// StartTime returns the time at which a running process started, in the system's own unit.
 func StartTime(pid int) (uint64, error) {
 	stat, err := ReadStat(pid)
 	if err != nil {
@@ -41,7 +41,7 @@ func StartTime(pid int) (uint64, error) {
 	return stat.StartTicks, nil
 }
 
-// running reports whether the process of this pid and start time runs here.
+// running reports whether a process with this pid and start time runs here.
 func running(pid int, start uint64) (alive, known bool) {
 	stat, err := ReadStat(pid)
 	switch {

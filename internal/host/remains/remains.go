@@ -1,8 +1,8 @@
 // Package remains keeps the folders of failed commands on this machine, so that a person can enter them.
 //
 // Such a folder stays until the next start of its workspace. Its number and size are bounded. It is moved here as a
-// whole by one rename, after the end of its execution is on record; a crash before that leaves it to the sweep of its
-// session. No object, record or key depends on it.
+// whole by one rename, after the end of its execution is on record; after a crash before the rename, the sweep of its
+// session removes it. No object, record or key depends on it.
 package remains
 
 import (
@@ -24,19 +24,19 @@ import (
 	"e3/internal/host/runner"
 )
 
-// Bounds of what is kept.
+// Bounds of the kept folders.
 const (
-	MaxFolders = 8              // of one workspace
-	MaxBytes   = int64(1) << 30 // of one folder
-	MaxAll     = int64(4) << 30 // of all folders of a user
+	MaxFolders = 8              // number of kept folders of one workspace
+	MaxBytes   = int64(1) << 30 // bytes of one folder
+	MaxAll     = int64(4) << 30 // bytes of all folders of a user
 	MaxAge     = 7 * 24 * time.Hour
-	maxEntries = 200_000 // of one folder: a larger one takes long to measure and to remove
+	maxEntries = 200_000 // entries of one folder: more take long to measure and to remove
 )
 
 // Errors of Keep: the folder stays where it is.
 var (
 	ErrTooLarge = errors.New("the folder of the command is too large to be kept")
-	ErrFull     = errors.New("as many folders of failed commands are kept as there may be")
+	ErrFull     = errors.New("the limit of kept folders of failed commands is reached")
 )
 
 // A Folder is a kept folder.
@@ -56,25 +56,27 @@ func (f *Folder) Work() string { return filepath.Join(f.Root, "room", "work") }
 func (f *Folder) Home() string { return filepath.Join(f.Root, "room", "home") }
 func (f *Folder) Temp() string { return filepath.Join(f.Root, "room", "tmp") }
 
-// aboutFile describes a kept folder, in its root. A root without one is the rest of a removal.
+// aboutFile describes a kept folder, in its root. A root without this file is the rest of a removal.
 const aboutFile = "about.json"
 
 const maxAbout = 64 << 10
 
-// Folders are the kept folders of this user beside the folders of processes. It is safe for concurrent use.
+// Folders holds the kept folders of this user, which lie beside the folders of processes. It is safe for concurrent
+// use.
 type Folders struct {
 	root string
 	mu   sync.Mutex
 	full map[string]bool // workspace and run for which Keep has returned ErrFull
 }
 
-// In returns the folders in the temporary folder of a repository on this machine. Nothing is made before Keep.
+// In returns the Folders in the temporary folder of a repository on this machine. It makes nothing; Keep does.
 func In(tmp string) *Folders {
 	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[string]bool{}}
 }
 
-// Keep takes the sandbox name out of an open folder, for a failed command. It replaces the folder of an earlier attempt of the
-// task, and those of earlier runs of the workspace. Of several processes each may exceed the bounds by one folder.
+// Keep takes the sandbox name out of an open folder, for a failed command. It replaces the folder of an earlier attempt
+// of the task, and the folders of earlier runs of the workspace. Each of several processes may exceed the bounds by one
+// folder.
 func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +123,7 @@ func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) 
 	return &f, nil
 }
 
-// writeAbout replaces what a command may have put there.
+// writeAbout replaces any file that the command has put there.
 func writeAbout(root *beneath.Dir, f *Folder) error {
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -138,7 +140,7 @@ func writeAbout(root *beneath.Dir, f *Folder) error {
 	return errors.Join(err, file.Close())
 }
 
-// size adds up the files below a folder, without what other file systems or links bring.
+// size adds up the files below a folder. It omits other file systems and follows no links.
 func size(root *beneath.Dir) (int64, error) {
 	var n int64
 	entries := 0
@@ -177,7 +179,7 @@ func (k *Folders) Find(execution string) *Folder {
 	return read(filepath.Join(k.root, execution))
 }
 
-// Clear removes the folders of a workspace, except those in which a process works.
+// Clear removes the folders of a workspace, except folders in which a process works.
 func (k *Folders) Clear(ws string) { k.forget(func(f *Folder) bool { return f.Workspace == ws }) }
 
 // Drop removes the folder of a task of a workspace, which has succeeded since.
@@ -206,7 +208,7 @@ func (k *Folders) list() []Folder {
 	return list
 }
 
-// read returns what is kept at a path; nil if it is the rest of a removal.
+// read returns the kept folder at a path; nil if the folder is the rest of a removal.
 func read(root string) *Folder {
 	file, err := os.Open(filepath.Join(root, aboutFile))
 	if err != nil {
@@ -241,8 +243,8 @@ func (k *Folders) remove(which func(*Folder) bool) {
 	for _, name := range goes {
 		if !occupied[name] {
 			path := filepath.Join(k.root, name)
-			_ = os.Remove(filepath.Join(path, aboutFile)) // first, so that the rest is known to be one
-			_ = beneath.Discard(path)                     // the next removal goes on
+			_ = os.Remove(filepath.Join(path, aboutFile)) // first, so that what remains counts as the rest of a removal
+			_ = beneath.Discard(path)                     // the next removal removes the rest
 		}
 	}
 }

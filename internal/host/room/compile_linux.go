@@ -22,11 +22,11 @@ const (
 	plain    = unix.MS_NOSUID | unix.MS_NODEV
 )
 
-// hold is the first of the descriptors of what mounts hide.
+// hold is the first of the descriptors of files that mounts hide.
 const hold = 100
 
-// shell adds the calls by which a keeper makes what the rooms of its slot have in common: everything but /proc,
-// private file systems and the command's folder. Room.Base is at Folder, where those of commands cover it.
+// shell adds the calls by which a keeper makes the common part of the rooms of its slot: everything but /proc, private
+// file systems and the command's folder. Room.Base is at Folder, where the folder of a command covers it.
 func (r *Room) shell(p *program) {
 	s := thisSystem()
 	p.step = StepUser
@@ -62,7 +62,7 @@ func (r *Room) shell(p *program) {
 	p.restrict(base, readOnly)
 	p.step = StepDevices
 	makeDevices(p, s, r.Devices)
-	p.step = StepProc // that of this machine, which the kernel wants to see when a command gets one of its own
+	p.step = StepProc // the machine's /proc, which the kernel requires to be visible when a command gets its own
 	p.bind("/proc", base+"/proc")
 	p.step = StepFolder
 	p.bind(held(heldBase), base+Folder)
@@ -87,7 +87,7 @@ func (r *Room) shell(p *program) {
 	p.add(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, noRoot)
 }
 
-// finish adds the calls by which process 1 makes a room of the keeper's one. It has a copy of the keeper's mounts.
+// finish adds the calls by which process 1 makes its room out of the keeper's. It has a copy of the keeper's mounts.
 func (r *Room) finish(p *program) {
 	s := thisSystem()
 	p.step = StepProc
@@ -102,7 +102,7 @@ func (r *Room) finish(p *program) {
 	p.step = StepDevices
 	p.mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 	p.mount("shm", "/dev/shm", "tmpfs", plain, "mode=1777")
-	// This covers Base, and all in it that is not the command's. Without capabilities nothing uncovers it.
+	// This covers Base, with the files of other commands in it. Without capabilities no command can uncover it.
 	r.showFolder(p)
 	p.bind(Temp, "/tmp")
 	if r.Root != "" {
@@ -123,7 +123,7 @@ func (r *Room) showFolder(p *program) {
 		return
 	}
 	p.step = StepMount
-	names := make([]string, 0, MaxLower+2) // in the options of a mount, commas and colons of paths would mean something
+	names := make([]string, 0, MaxLower+2) // commas and colons in paths have a meaning in the options of a mount
 	for i, path := range append([]string{r.Folder, r.Scratch}, r.Lower...) {
 		p.hold(inBase(path), hold+i)
 		names = append(names, held(hold+i))
@@ -171,7 +171,7 @@ func (r *Room) showSystem(p *program, s *system) {
 	}
 }
 
-// bindNames shows the files by which this machine finds others.
+// bindNames shows the files by which this machine finds other machines.
 func (p *program) bindNames() {
 	for _, file := range nameFiles {
 		p.bind("/"+file, base+"/"+file).how = ignores
@@ -211,7 +211,7 @@ func raiseLoopback(p *program) {
 	p.add(unix.SYS_CLOSE, 0).how = uses
 }
 
-// lastCapability is more than any kernel has; dropping one that does not exist fails.
+// lastCapability is greater than any capability of a kernel; dropping a capability that does not exist fails.
 const lastCapability = 63
 
 // enter adds the calls of process 2 before it becomes the command.
@@ -238,7 +238,7 @@ func (r *Room) enter(p *program, spec *Spec) {
 	p.add(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, prog)
 }
 
-// noRoot: user 0 has no capabilities for being user 0, and that stays so.
+// noRoot: user 0 gets no capabilities because of its number, now and later.
 const noRoot = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7 // NOROOT, NO_SETUID_FIXUP, KEEP_CAPS locked, NO_CAP_AMBIENT_RAISE
 
 // scopeAbstractSockets keeps the abstract sockets of this machine out of reach.
@@ -252,7 +252,7 @@ func scopeAbstractSockets(p *program) {
 
 // canScope reports whether Landlock has scopes: Linux 6.12.
 var canScope = sync.OnceValue(func() bool {
-	const scopes = 6 // the first version that has them
+	const scopes = 6 // the first version of Landlock with scopes
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	return errno == 0 && version >= scopes
 })
@@ -260,7 +260,7 @@ var canScope = sync.OnceValue(func() bool {
 // HidesAbstractSockets reports whether a room with Network keeps the abstract sockets of this machine out of reach.
 func HidesAbstractSockets() bool { return canScope() }
 
-// valid refuses paths that have no meaning.
+// valid refuses rooms with paths that make no sense.
 func (r *Room) valid() bool {
 	inside := append([]string{r.Folder}, r.Lower...)
 	if len(r.Lower) > 0 {

@@ -15,7 +15,8 @@ var deviceFiles = map[string][]string{
 	"nvidia": {"nvidia[0-9]*", "nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps/*"},
 }
 
-// Devices returns what this machine has in dev, which is /dev, of the devices with these names. All of them must be there.
+// Devices returns the devices with these names that are in dev, which is /dev. There must be at least one device for
+// each name.
 func Devices(dev string, names []string) ([]Device, error) {
 	var list []Device
 	for _, name := range names {
@@ -36,7 +37,7 @@ func Devices(dev string, names []string) ([]Device, error) {
 	return list, nil
 }
 
-// validDevice reports whether a device lies below /dev in the room, in no folder that a room has itself.
+// validDevice reports whether a device lies below /dev in the room, outside of the folders that every room has there.
 func validDevice(d Device) bool {
 	at, below := strings.CutPrefix(d.Target, "/dev/")
 	folder, _, _ := strings.Cut(at, "/")

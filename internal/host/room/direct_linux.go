@@ -19,7 +19,7 @@ import (
 // noClone3 is set once the kernel has refused to start a command by clone3.
 var noClone3 atomic.Bool
 
-// lowered is the limit of open files for commands; nil: that of this process.
+// lowered is the limit of open files for commands; nil: the limit of this process.
 var lowered = sync.OnceValue(func() *nofile.Limit {
 	var present unix.Rlimit
 	limit, known := nofile.AtStart()
@@ -34,7 +34,7 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// An opening is what a child needs to become a command. It holds addresses only, for the child must not allocate.
+// An opening holds what a child needs to become a command. It holds only addresses, as the child must not allocate.
 type opening struct {
 	clone             cloneArgs
 	pidfd             int32
@@ -43,7 +43,7 @@ type opening struct {
 	files             [3]uintptr
 	limit             *nofile.Limit
 	parent            uintptr
-	mask              uint64 // of signals: none
+	mask              uint64 // an empty signal mask
 	errno             syscall.Errno
 }
 
@@ -51,7 +51,7 @@ type opening struct {
 // syscall.ForkExec does with a fifth of the system calls: the kernel itself resets the signals, and an error comes back
 // through the memory that parent and child share. The command begins with no signal blocked.
 //
-// The error is errors.ErrUnsupported if nothing was tried; then ForkExec can start the command. Spec has one path.
+// If nothing was tried, the error is errors.ErrUnsupported; then ForkExec can start the command. Spec has one path.
 func StartDirect(spec *Spec) (pid, pidfd int, err error) {
 	if noClone3.Load() || len(spec.Paths) != 1 || min(spec.Files[0], spec.Files[1], spec.Files[2]) < len(spec.Files) {
 		return 0, -1, errors.ErrUnsupported
@@ -150,7 +150,7 @@ func become(o *opening) syscall.Errno {
 		return errno
 	}
 	if parent, _, _ := syscall.RawSyscall(unix.SYS_GETPPID, 0, 0, 0); parent != o.parent {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0) // it died before it could be watched
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0) // the child died before it could be watched
 	}
 	for to := uintptr(0); to < uintptr(len(o.files)); to++ {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, o.files[to], to, 0); errno != 0 {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deniedCalls fail with EPERM. They change the machine, make namespaces or mounts, or reach past namespaces. The lists
-// of Docker and Flatpak deny all of them to a process without capabilities.
+// deniedCalls fail with EPERM. They change the machine, make namespaces or mounts, or reach past namespaces. Docker and
+// Flatpak deny all of these calls to a process without capabilities.
 var deniedCalls = []uint32{
-	// Keys are not part of any namespace that a room has.
+	// The kernel's keyrings are in no namespace of a room.
 	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY,
-	// New namespaces would give capabilities in them, and with them more of the kernel to attack.
+	// New namespaces would give capabilities in them, which expose more of the kernel to attacks.
 	unix.SYS_SETNS,
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
@@ -28,7 +28,7 @@ var deniedCalls = []uint32{
 	unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 }
 
-// missingCalls fail with ENOSYS, so that programs fall back to older ones. The filter cannot read the flags of clone3,
+// missingCalls fail with ENOSYS, so that programs fall back to older calls. The filter cannot read the flags of clone3,
 // which lie in memory, and io_uring carries out system calls past the filter.
 var missingCalls = []uint32{
 	unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -38,7 +38,8 @@ var missingCalls = []uint32{
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS |
 	unix.CLONE_NEWPID | unix.CLONE_NEWUSER | unix.CLONE_NEWUTS | unix.CLONE_NEWTIME
 
-// socketFamilies are those that a command may use. Others, such as vsock, reach past the network namespace.
+// socketFamilies are the families of sockets that a command may use. Others, such as vsock, reach past the network
+// namespace.
 var socketFamilies = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
 // deniedControls put characters into a terminal that a shell outside may read.

@@ -26,18 +26,18 @@ func vfork(trap, first, second uintptr) (pid, errno uintptr)
 
 // The states of a command.
 const (
-	stateMaking uint32 = iota // also of one that was killed
+	stateMaking uint32 = iota // also the state of a command that was killed
 	stateFailed
 	stateEnded
 )
 
-// A board is the start of a slot's memory. All processes of the slot write to it, but for the command, which does not
-// have it.
+// A board is the start of a slot's memory. All processes of the slot write to it, except the command, which has no
+// access to it.
 type board struct {
-	keeper struct { // how the keeper's room came about
+	keeper struct { // result of making the keeper's room
 		failed, step, errno uint32
 	}
-	reply struct { // of the keeper to a request
+	reply struct { // the keeper's answer to a request
 		pid, errno uint32
 	}
 	end struct { // of the command
@@ -47,13 +47,13 @@ type board struct {
 	}
 	request struct {
 		flags             uintptr
-		first, second     span      // of calls
-		sent              uintptr   // how many descriptors come with it
-		group             cloneArgs // how process 2 begins in a control group; zero: in that of process 1
-		paths             span      // of addresses of C strings
+		first, second     span      // lists of calls
+		sent              uintptr   // number of descriptors in the request
+		group             cloneArgs // how process 2 begins in a control group; zero: in the group of process 1
+		paths             span      // list of addresses of C strings
 		argv, environment uintptr
 	}
-	mail struct { // of the keeper, to receive descriptors
+	mail struct { // buffer of the keeper, to receive descriptors
 		header  unix.Msghdr
 		vector  unix.Iovec
 		data    [8]byte
@@ -63,28 +63,28 @@ type board struct {
 
 // Descriptors of a keeper and of process 1.
 const (
-	mailFD = 3 // of the keeper: its socket
-	endFD  = 3 // of process 1: closed when the command has ended
-	sent   = 4 // how many descriptors come with each request: the command's 0 to 2, then the one that becomes endFD
-	most   = 6 // with that of a tracer and that of a control group, which take the next numbers
+	mailFD = 3 // in the keeper: its socket
+	endFD  = 3 // in process 1: closed when the command has ended
+	sent   = 4 // number of descriptors in each request: 0 to 2 of the command, then the descriptor that becomes endFD
+	most   = 6 // with the descriptors of a tracer and of a control group, which take the next numbers
 
-	traceFD  = 4 // of process 1 and 2, in a request with one more descriptor: the socket for the listener
-	listener = 9 // of process 2, until it is sent
+	traceFD  = 4 // in process 1 and 2, in a request with one more descriptor: the socket for the listener
+	listener = 9 // in process 2, until it is sent
 )
 
 // blocked are all signals: keepers and processes 1 only end by KILL from outside of the room.
 var blocked = ^uint64(0)
 
-// A keeping is what a keeper starts with.
+// A keeping holds what a keeper starts with.
 type keeping struct {
-	memory unsafe.Pointer // begins with the board
-	setup  span           // of calls: they make the keeper's room
+	memory unsafe.Pointer // the memory; it begins with the board
+	setup  span           // the calls that make the keeper's room
 	flags  uintptr
 	socket int
 	parent int // a process descriptor of this process
 }
 
-// fork makes a keeper. It returns in this process only.
+// fork makes a keeper. It returns only in this process.
 //
 // The child has a copy of this process's memory, and one thread. It calls nothing that may allocate, lock, grow the
 // stack or move memory: hence the directives of all functions below.
@@ -106,7 +106,8 @@ func fork(k *keeping) (pid int, err syscall.Errno) {
 	}
 }
 
-// keep is the keeper of a slot: it makes the room that its commands have in common, and a process 1 for each request.
+// keep is the keeper of a slot: it makes the part of the room that its commands share, and a process 1 for each
+// request.
 //
 //go:nosplit
 //go:norace
@@ -159,14 +160,14 @@ func becomeMortal(parent int) {
 	}
 }
 
-// first is process 1 of a room: it finishes the room, starts the command and reaps until that has ended.
+// first is process 1 of a room: it finishes the room, starts the command and reaps until the command has ended.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func first(memory unsafe.Pointer, parent int) {
 	b := (*board)(memory)
-	// The thread that has started the keeper may have ended meanwhile: then the keeper's socket has ended too.
+	// The thread that has started the keeper may have ended meanwhile: then the keeper's socket has ended, too.
 	syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
 	hangUp := unix.PollFd{Fd: mailFD, Events: unix.POLLRDHUP}
 	var none unix.Timespec
@@ -200,17 +201,19 @@ func first(memory unsafe.Pointer, parent int) {
 		signal, _, _ := syscall.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&blocked)), 0, 0, 8, 0, 0)
 		switch signal {
 		case uintptr(unix.SIGTERM), uintptr(unix.SIGCONT):
-			if _, _, errno := syscall.RawSyscall(unix.SYS_KILL, -command, signal, 0); errno != 0 { // it leads no group
+			// the command leads no group
+			if _, _, errno := syscall.RawSyscall(unix.SYS_KILL, -command, signal, 0); errno != 0 {
 				syscall.RawSyscall(unix.SYS_KILL, command, signal, 0)
 			}
 		}
 	}
 	empty()
 	if b.end.state != stateFailed {
-		syscall.RawSyscall(unix.SYS_GETRUSAGE, ^uintptr(0), uintptr(unsafe.Pointer(&b.end.usage)), 0) // of children
+		// counted over children
+		syscall.RawSyscall(unix.SYS_GETRUSAGE, ^uintptr(0), uintptr(unsafe.Pointer(&b.end.usage)), 0)
 		b.end.state = stateEnded
 	}
-	// From here on this process no longer uses the memory. The kernel takes the room apart while others go on.
+	// From here on this process no longer uses the memory. The kernel dismantles the room while other processes go on.
 	syscall.RawSyscall(unix.SYS_CLOSE, endFD, 0, 0)
 }
 
@@ -299,7 +302,7 @@ func second(memory unsafe.Pointer) {
 	b.end.step, b.end.errno, b.end.state = uint32(StepExec), uint32(failed), stateFailed
 }
 
-// perform works off a list of calls. It returns the error of the first that fails, and sets its step.
+// perform makes a list of calls. It returns the error of the first call that fails, and sets the step of that call.
 //
 //go:nosplit
 //go:norace

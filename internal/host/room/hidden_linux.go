@@ -16,13 +16,13 @@ var ErrExposed = errors.New("a closed room cannot hide it")
 // programFolders hold programs and libraries: a room cannot do without them.
 var programFolders = []string{"bin", "lib", "lib32", "lib64", "libexec", "libx32", "sbin", "share"}
 
-// Hidden returns those of the folders that a room would show, to be covered (Room.Hidden): without links, each once.
-// Folders that do not exist show nothing. The error wraps ErrExposed: a folder holds what all programs need.
+// Hidden returns the folders that a room would show and has to cover (Room.Hidden): without links, each once. Folders
+// that do not exist show nothing. The error wraps ErrExposed: a folder holds what all programs need.
 func Hidden(folders ...string) ([]string, error) {
 	return hiddenIn(thisSystem(), folders)
 }
 
-// Shows reports whether a room without Root, with these folders covered, has a file of this machine at its path.
+// Shows reports whether a room without Root, with these folders covered, shows a file of this machine at its path.
 func Shows(path string, hidden []string) bool {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func hiddenIn(s *system, folders []string) ([]string, error) {
 	}
 	slices.Sort(list)
 	list = slices.Compact(list)
-	// A folder in a covered one cannot be covered, and need not be.
+	// A folder in a covered folder cannot be covered, and need not be.
 	return slices.DeleteFunc(slices.Clone(list), func(path string) bool {
 		return slices.ContainsFunc(list, func(outer string) bool { return strings.HasPrefix(path, outer+"/") })
 	}), nil

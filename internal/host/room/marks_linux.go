@@ -13,7 +13,7 @@ import (
 // mark begins the names of attributes by which overlayfs says what a folder hides. An earlier command may have set some.
 const mark = "user.overlay."
 
-// Unmark removes from a folder the marks that rooms with Room.Lower leave: below another one they would hide files.
+// Unmark removes from a folder the marks that rooms with Room.Lower leave: in a later room they would hide files.
 func Unmark(in *beneath.Dir, folder string) error {
 	names, err := in.Attributes(folder)
 	for _, name := range names {
@@ -24,13 +24,12 @@ func Unmark(in *beneath.Dir, folder string) error {
 	return err
 }
 
-// Hides reports whether a folder that a command with Room.Lower has left is one that it made anew, so that nothing of a folder
-// below shows in it.
+// Hides reports whether a command with Room.Lower made a folder anew, so that the folder below does not show through.
 func Hides(in *beneath.Dir, folder string) bool {
 	return string(in.Attribute(folder, mark+"opaque")) == "y"
 }
 
-// Gone reports whether a file is what overlayfs leaves in place of a removed one.
+// Gone reports whether a file is a whiteout, which overlayfs leaves in place of a removed file.
 func Gone(in *beneath.Dir, file string) bool {
 	info, err := in.Lstat(file)
 	if err != nil || info.Mode()&fs.ModeCharDevice == 0 {

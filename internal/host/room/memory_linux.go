@@ -13,10 +13,10 @@ import (
 // arguments and environment. Pages that are not used take no memory.
 const memorySize = 16 << 20
 
-// keptMemory is how much memory stays with an idle slot.
+// keptMemory is the amount of memory that stays with an idle slot.
 const keptMemory = 1 << 20
 
-// A memory is shared with the processes that fork from this one, at the same address in all of them.
+// A memory is shared with the forks of this process, at the same address in all of them.
 type memory struct {
 	all  []byte
 	base unsafe.Pointer
@@ -35,7 +35,7 @@ func newMemory() (*memory, error) {
 
 func (m *memory) free() { _ = unix.Munmap(m.all) }
 
-// reset forgets what was allocated after an offset.
+// reset frees all memory after an offset.
 func (m *memory) reset(to uintptr) {
 	m.most = max(m.most, m.used)
 	m.used, m.full = to, false
@@ -56,7 +56,7 @@ func (m *memory) alloc(n uintptr) uintptr {
 	return at
 }
 
-// address is what a system call takes for an offset.
+// address is the address of an offset, for a system call.
 func (m *memory) address(offset uintptr) uintptr { return uintptr(m.base) + offset }
 
 // text stores a C string and returns its address.

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors of a process that becomes a command in the open room, above those of the command.
+// Descriptors of a process that becomes a command in the open room. They follow the descriptors of the command.
 const (
 	heldFiles  = hold // three
 	heldSocket = hold + 3
 	heldEnd    = hold + 4
 )
 
-// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed. The
-// command dies with the thread. It returns once the command is executed, which waits for the tracer; the error is an
-// *Error if that fails. Unless this process is privileged, the command cannot gain rights by executing a file.
+// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed.
+// The command dies with the thread. It returns once the command is executed; the execution waits for the tracer. If it
+// fails, the error is an *Error. Unless this process is privileged, the command cannot gain rights by executing a file.
 //
-// The child has a copy of this process's memory. With that memory itself, as syscall.ForkExec gives it, this thread would
-// wait for the tracer, which is a thread of this process, with the scheduler's means in its hands.
+// The child has a copy of this process's memory. If the child shared this memory, as with syscall.ForkExec, this thread
+// would wait for the tracer, another thread of this process, while it holds resources of the scheduler.
 func StartOpen(spec *Spec) (pid int, err error) {
 	m, err := newMemory()
 	if err != nil {
@@ -56,7 +56,7 @@ func StartOpen(spec *Spec) (pid int, err error) {
 		return 0, &Error{Step: StepSpawn, Err: errno}
 	}
 	var none [1]byte
-	for err = unix.EINTR; err == unix.EINTR; { // until the command is executed, or has failed
+	for err = unix.EINTR; err == unix.EINTR; { // wait until the command is executed, or has failed
 		_, err = unix.Read(end[0], none[:])
 	}
 	if b.end.state == stateFailed {
@@ -94,14 +94,14 @@ func enterOpen(p *program, spec *Spec, end int) {
 	installTracer(p, spec.Looks)
 }
 
-// privileged reports whether this process may have system calls watched without giving up rights.
+// privileged reports whether this process may install a filter of system calls without giving up rights.
 var privileged = sync.OnceValue(func() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 })
 
-// forkOpen makes a child that becomes the command of the board's request. It returns in this process only; see fork.
+// forkOpen makes a child that becomes the command of the board's request. It returns only in this process; see fork.
 //
 //go:noinline
 //go:norace

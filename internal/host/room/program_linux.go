@@ -13,7 +13,7 @@ type call struct {
 	trap uintptr
 	args [6]uintptr
 	step Step
-	hint uint32 // an errno that is no failure; 0: none
+	hint uint32 // an errno that does not count as a failure; 0: none
 	how  how
 }
 
@@ -30,7 +30,7 @@ const (
 type program struct {
 	*memory
 	calls []call
-	step  Step // of the calls that are added next
+	step  Step // step of the calls that are added next
 }
 
 // add appends a call. The caller may set how and hint of the result before the next one.
@@ -41,7 +41,7 @@ func (p *program) add(trap uintptr, args ...uintptr) *call {
 	return &p.calls[len(p.calls)-1]
 }
 
-// at is the working directory as the base of relative paths.
+// at makes the working directory the base of relative paths.
 var at = func() uintptr { n := unix.AT_FDCWD; return uintptr(n) }()
 
 func (p *program) mkdir(path string) {
@@ -79,14 +79,14 @@ func (p *program) restrict(path string, attributes uint64) *call {
 	return p.add(unix.SYS_MOUNT_SETATTR, at, p.text(path), unix.AT_RECURSIVE, attr, unsafe.Sizeof(unix.MountAttr{}))
 }
 
-// write writes a file, which it makes if flags say so.
+// write writes a file, and makes it if flags say so.
 func (p *program) write(path, content string, flags int) {
 	p.add(unix.SYS_OPENAT, at, p.text(path), uintptr(flags|unix.O_WRONLY|unix.O_CLOEXEC), 0o644).how = saves
 	p.add(unix.SYS_WRITE, 0, p.text(content), uintptr(len(content))).how = uses
 	p.add(unix.SYS_CLOSE, 0).how = uses
 }
 
-// hold opens a file for its path only, as a descriptor with a number of its own. The result is its name for mounts.
+// hold opens a file with O_PATH, under a descriptor of its own. The result is the file's name for mounts.
 func (p *program) hold(path string, number int) {
 	p.add(unix.SYS_OPENAT, at, p.text(path), unix.O_PATH|unix.O_CLOEXEC, 0).how = saves
 	p.add(unix.SYS_DUP3, 0, uintptr(number), unix.O_CLOEXEC).how = uses

@@ -1,14 +1,14 @@
-// Package room starts commands in closed rooms: Linux namespaces of their own, made by an ordinary user, in which the
-// command sees the system's programs, its own folder, and nothing else of the machine.
+// Package room starts commands in closed rooms. A room is a set of Linux namespaces, made by an ordinary user, in which
+// the command sees the system's programs, its own folder, and nothing else of the machine.
 //
 // A slot makes rooms, for one command at a time. Its keeper, a fork of this process, has a user, network, host name and
-// mount namespace, with the root file system that all rooms of the slot have in common. For each command the keeper
-// forks process 1 of a room, with process, mount and IPC namespaces of its own. Process 1 mounts what is the command's,
-// starts the command as process 2, and reaps what loses its parent. When the command has ended, it kills whatever is left.
-// No other program is involved, and root is not needed.
+// mount namespace, with the root file system that all rooms of the slot share. For each command the keeper forks
+// process 1 of a room, with process, mount and IPC namespaces of its own. Process 1 mounts the command's folders,
+// starts the command as process 2, and reaps processes that lose their parent. When the command has ended, it kills the
+// remaining processes. No other program is involved, and root is not needed.
 //
 // Between a fork and the execution of the command no Go code may allocate or lock. So a room is compiled into a list of
-// system calls, in memory that all these processes share (program_linux.go), and they work it off (fork_linux.go).
+// system calls, in memory that all these processes share (program_linux.go), and they make these calls (fork_linux.go).
 package room
 
 import (
@@ -18,8 +18,8 @@ import (
 	"syscall"
 )
 
-// Where a command finds its own folders in a room. They do not depend on the machine, so that neither do the bytes of
-// programs that store the path of their working directory.
+// Paths of a command's own folders in a room. They are the same on all machines, so that programs which store the path
+// of their working directory write the same bytes everywhere.
 const (
 	Folder = "/e3"      // shows Room.Folder
 	Work   = "/e3/work" // the working directory
@@ -30,25 +30,28 @@ const (
 // A Room says what a command can see and reach. Its zero value, with folders, is a room with the programs of this system
 // and no network.
 type Room struct {
-	// Base is the absolute path of a folder around Folder, Lower and Scratch. Rooms with one Base share what they
-	// can.
+	// Base is the absolute path of a folder around Folder, Lower and Scratch. Rooms with the same Base can share a
+	// slot.
 	Base string
 
 	// Folder is the only folder in which the command may write: shown as /e3. It holds the folders work, home and tmp.
 	Folder string
 
-	// Root is the absolute path of a folder with a root file system, of which the command sees a read-only view. It
-	// must have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this system.
+	// Root is the absolute path of a folder with a root file system. The command sees a read-only view of it. It must
+	// have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this
+	// system.
 	Root string
 
-	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below what is there (overlayfs). Its
-	// changes go into Folder, and Lower stays as it is. Folder must be without the marks of earlier rooms ([Unmark]).
+	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below Folder's own content
+	// (overlayfs). Its changes go into Folder, and Lower stays as it is. Folder must be without the marks of earlier
+	// rooms ([Unmark]).
 	Lower []string
 
 	// Scratch is an empty folder on the file system of Folder, for one room with Lower. All these are below Base.
 	Scratch string
 
-	// Hidden are folders of this system that the room covers with empty ones, as [Hidden] returns them. Without Root only.
+	// Hidden are folders of this system that the room covers with empty ones, as [Hidden] returns them. It needs an
+	// empty Root.
 	Hidden []string
 
 	// Devices are shown in /dev.
@@ -61,16 +64,16 @@ type Room struct {
 // MaxLower bounds Room.Lower: a page has to hold the names of all.
 const MaxLower = 100
 
-// RootFolders must exist in a Room.Root, and none may be a link: something is mounted on them.
+// RootFolders must exist in a Room.Root, and no one may be a link: something is mounted on each.
 var RootFolders = []string{"dev", "e3", "etc", "proc", "run", "sys/devices/system", "tmp", "var/tmp"}
 
-// nameFiles are files of RootFiles in whose place a room with Network shows this machine's.
+// nameFiles are the files of RootFiles that a room with Network replaces by this machine's files.
 var nameFiles = []string{"etc/hosts", "etc/resolv.conf"}
 
-// ErrUnavailable is wrapped by the errors of rooms that this machine cannot make.
+// ErrUnavailable is wrapped by errors if this machine cannot make a room.
 var ErrUnavailable = errors.New("this machine cannot make closed rooms")
 
-// An Error says which step of making a room failed. Nothing of the command ran.
+// An Error says which step of making a room failed. The command did not run.
 type Error struct {
 	Step Step
 	Err  syscall.Errno
@@ -92,7 +95,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// unavailable reports whether other rooms would fail as well.
+// unavailable reports whether every other room would fail, too.
 func (e *Error) unavailable() bool {
 	return e.Step != StepFolder && e.Step != StepMount && e.Step != StepEnter && e.Step != StepTrace && e.Step != StepExec
 }
@@ -103,9 +106,9 @@ type Step uint32
 // The steps, in their order.
 const (
 	StepFork    Step = iota + 1 // making the namespaces
-	StepUser                    // naming the user in them
+	StepUser                    // naming the user in the namespaces
 	StepRoot                    // the root file system
-	StepSystem                  // the system's folders in it
+	StepSystem                  // the system's folders in the root file system
 	StepDevices                 // /dev
 	StepProc                    // /proc
 	StepNetwork                 // the loopback device
@@ -134,8 +137,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("step %d", uint32(s))
 }
 
-// Candidates lists the paths at which a command of this name is looked for, in the order of the PATH of env. A name with
-// a slash is its own path.
+// Candidates lists the possible paths of a command of this name, in the order of the PATH of env. A name with a slash
+// is its own path.
 func Candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

@@ -18,24 +18,24 @@ import (
 
 // Spec is a command to start in a room.
 type Spec struct {
-	Paths []string // files to execute: the first that exists
+	Paths []string // files to execute: the first existing one is executed
 	Argv  []string
 	Env   []string
-	Dir   string // in the room
+	Dir   string // working directory, in the room
 	Files [3]int // descriptors 0 to 2
 	Trace int    // a socket, to which the listener of a trace.Filter is sent; 0: the command is not traced
-	Looks bool   // of a traced command: its tests of paths are traced, too
-	Group int    // the folder of a control group of version 2 in which the command begins; 0: that of this process
+	Looks bool   // if the command is traced: its tests of paths are traced, too
+	Group int    // the folder of a control group of version 2 in which the command begins; 0: the group of this process
 
-	// Foreground leaves the command in the process group of this process, to which a terminal sends its signals.
+	// Foreground keeps the command in the process group of this process, which gets a terminal's signals.
 	Foreground bool
 }
 
-// Slots makes rooms. Only one thread may use it, which must be locked and last: keepers and rooms die with it. They are
-// children of this process.
+// Slots makes rooms. Only one thread may use it. The thread must be locked and must live as long as the keepers and
+// rooms, which die with it. They are children of this process.
 type Slots struct {
 	idle   []*slot
-	husks  []int // processes 1 that have told their end
+	husks  []int // processes 1 that have reported their end
 	doomed []int // keepers that were killed
 }
 
@@ -45,18 +45,18 @@ type slot struct {
 	keeper int // its process
 	mail   int // the socket
 	memory *memory
-	own    uintptr // how much of the memory is not a command's
+	own    uintptr // size of the part of the memory that does not belong to a command
 }
 
-// slotKey is what rooms of one slot have in common.
+// slotKey holds what the rooms of one slot have in common.
 type slotKey struct {
-	base, root, shown string // shown: what is hidden and which devices there are
+	base, root, shown string // shown encodes the hidden folders and the devices
 	network, limited  bool   // limited: commands begin in control groups of their own
 }
 
 // A Process is process 1 of a room.
 type Process struct {
-	PID int // TERM and CONT go on to the command's process group; KILL ends everything in the room
+	PID int // it passes TERM and CONT on to the command's process group; KILL ends everything in the room
 	End int // a descriptor that hangs up once the command has ended, or process 1 has been killed
 
 	slots *Slots
@@ -66,14 +66,14 @@ type Process struct {
 // A Result is how a command in a room ended.
 type Result struct {
 	Status syscall.WaitStatus
-	Usage  unix.Rusage // of all processes of the room that have been waited for
+	Usage  unix.Rusage // summed over the reaped processes of the room
 }
 
 // self is a descriptor of this process, by which keepers notice its end.
 var self = sync.OnceValues(func() (int, error) { return unix.PidfdOpen(os.Getpid(), 0) })
 
-// Start starts a command in a room. Its Process must be finished. An error that says why the command did not start may
-// also come from Finish.
+// Start starts a command in a room. Its Process must be finished. The reason why the command did not start may also be
+// an error of Finish.
 func (s *Slots) Start(r *Room, spec *Spec) (*Process, error) {
 	if !r.valid() {
 		return nil, &Error{Step: StepFolder, Err: unix.EINVAL}
@@ -117,8 +117,8 @@ func (s *Slots) take(r *Room, limited bool) (l *slot, fresh bool, err error) {
 // maxIdle bounds the slots that wait for a command.
 const maxIdle = 16
 
-// giveBack keeps a slot for another command. One in whose network a connection lingers is dropped: the next command
-// could find its port taken.
+// giveBack keeps a slot for another command. If a connection lingers in its network, the slot is dropped: the next
+// command could find its port taken.
 func (s *Slots) giveBack(l *slot) {
 	if !l.of.network && l.lingers() {
 		s.drop(l)
@@ -205,10 +205,11 @@ func newSlot(r *Room, key slotKey) (*slot, error) {
 	return l, nil
 }
 
-// namespaces are the keeper's.
+// namespaces are the namespaces of a keeper.
 func (k *slotKey) namespaces() uintptr {
 	flags := uintptr(unix.SIGCHLD) | unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWUTS
-	if !k.limited { // else the group of a command would lie outside: the kernel does not start it there
+	// otherwise a command's group would lie outside the namespace, and the kernel would not start the command in it
+	if !k.limited {
 		flags |= unix.CLONE_NEWCGROUP
 	}
 	if !k.network {
@@ -217,7 +218,8 @@ func (k *slotKey) namespaces() uintptr {
 	return flags
 }
 
-// ownNamespaces are a room's. CLONE_PARENT makes process 1 a child of this process instead of the keeper.
+// ownNamespaces are the namespaces of a room. CLONE_PARENT makes process 1 a child of this process instead of the
+// keeper.
 const ownNamespaces = uintptr(unix.SIGCHLD) | unix.CLONE_PARENT | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
 
 func (l *slot) board() *board { return (*board)(l.memory.base) }
@@ -296,8 +298,8 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	return nil, err
 }
 
-// Finish returns how the command ended, once End has hung up. No process of the room is left then. The error says why
-// the command did not start: an *Error.
+// Finish returns how the command ended, once End has hung up. No process of the room is left then. If the command did
+// not start, the error is an *Error with the reason.
 func (p *Process) Finish() (Result, error) {
 	unix.Close(p.End)
 	b := p.slot.board()
@@ -321,7 +323,7 @@ func (p *Process) Finish() (Result, error) {
 	return result, err
 }
 
-// lingers reports whether connections of the slot's network have not quite ended.
+// lingers reports whether the slot's network has connections that have not ended completely.
 func (l *slot) lingers() bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/sockstat", l.keeper))
 	return err == nil && !(strings.Contains(string(text), " orphan 0 ") && strings.Contains(string(text), " tw 0 "))
@@ -347,6 +349,6 @@ func (e *Error) advice() string {
 		"kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
 }
 
-// Possible reports whether this system can have closed rooms. Whether this machine lets its users make them shows when
-// one is made.
+// Possible reports whether this system can have closed rooms. Whether this machine lets its users make rooms shows when
+// a room is made.
 func Possible() bool { return true }

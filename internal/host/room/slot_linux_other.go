@@ -21,7 +21,7 @@ type Spec struct {
 // Slots makes no rooms here.
 type Slots struct{}
 
-// Process is none.
+// Process stands for a process of a room: there are none.
 type Process struct{ PID, End int }
 
 // Result is how a command in a room ended.

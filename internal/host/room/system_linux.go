@@ -11,11 +11,11 @@ import (
 	"sync"
 )
 
-// The folders of programs and libraries. Where one is a link, the room has the same link.
+// The folders of programs and libraries. Where a folder is a link, the room has the same link.
 var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// These files of /etc and /var tell programs where their parts are. Nothing in there tells who uses the machine, or is secret: of
-// /etc/ssl and /etc/pki only the certificates.
+// These files of /etc and /var tell programs where their parts are. None is secret or names the users of the machine:
+// of /etc/ssl and /etc/pki only the certificates are listed.
 var systemSettings = []string{
 	"/etc/ImageMagick-*", "/etc/OpenCL", "/etc/R", "/etc/alternatives", "/etc/crypto-policies", "/etc/debian_version", "/etc/fonts",
 	"/etc/ghostscript", "/etc/groff", "/etc/java*", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias",
@@ -27,7 +27,7 @@ var systemSettings = []string{
 	"/sys/devices/system", "/var/cache/fontconfig", "/var/lib/texmf",
 }
 
-// Devices that a command may open. They hold nothing.
+// Devices that a command may open. They store no data.
 var devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
 
 // Links in /dev.
@@ -36,8 +36,8 @@ var deviceLinks = [][2]string{
 	{"pts/ptmx", "ptmx"},
 }
 
-// Files and folders of /proc that show or change what is the machine's. Only a room that root has started has a user
-// who may open those of the last two lists: to the kernel it is their owner.
+// Files and folders of /proc that show or change the state of the machine. Only in a room started by root may the
+// command's user open the files of the last two lists, as the kernel takes this user for their owner.
 var (
 	procHidden     = []string{"/proc/key-users", "/proc/keys"}
 	procHiddenRoot = []string{
@@ -48,7 +48,7 @@ var (
 	procReadOnlyRoot = []string{"/proc/acpi", "/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/scsi", "/proc/sys"}
 )
 
-// A system is what this machine has of the lists above. It is read once.
+// A system holds the entries of the lists above that this machine has. It is read once.
 type system struct {
 	links   [][2]string // target, path
 	folders []string
@@ -126,7 +126,7 @@ func existing(prefix string, names []string) []string {
 	return list
 }
 
-// files are the small files of /etc that a room has instead of the machine's.
+// files are the small files of /etc that a room has in place of the machine's files.
 func (s *system) files(network bool) [][2]string {
 	uid, gid := os.Geteuid(), os.Getegid()
 	passwd, group := "", ""

@@ -10,8 +10,9 @@ import (
 	"e3/internal/host/trace"
 )
 
-// installTracer adds the calls by which process 2 has its opens traced, and with looks its tests of paths. They are the last
-// before it becomes the command: it sends the listener of the filter to the tracer. Its own execution waits for the tracer.
+// installTracer adds the last calls before process 2 becomes the command. They install the filter that traces its
+// opens, and with looks its tests of paths, and send the filter's listener to the tracer. The execution of the command
+// waits for the tracer.
 func installTracer(p *program, looks bool) {
 	p.step = StepTrace
 	filter := storeList(p.memory, trace.Filter(looks))

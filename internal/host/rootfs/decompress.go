@@ -14,7 +14,7 @@ import (
 // maxWindow bounds the memory of a layer's decompression.
 const maxWindow = 128 << 20
 
-// Decompress returns a layer as it is when it is not compressed: gzip and zstd are known by their first bytes.
+// Decompress returns the uncompressed bytes of a layer: it knows gzip and zstd by their first bytes.
 func Decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	magic, err := b.Peek(4)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// fingerprint identifies the state of everything below a folder. A change shows in the time that the kernel sets, which no
-// program can set back. It does not depend on where the folder lies.
+// fingerprint identifies the state of everything below a folder. A change shows in the change time, which no program
+// can set back. The fingerprint does not depend on the folder's path.
 func fingerprint(folder string) (string, error) {
 	sum := sha256.New()
 	var b []byte

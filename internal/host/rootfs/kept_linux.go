@@ -13,14 +13,15 @@ import (
 	"e3/internal/host/beneath"
 )
 
-// Kept are the images that are unpacked on this machine, in a folder of this user: one folder each, with the files (tree)
-// and their fingerprint (about). An image is made elsewhere and renamed into place whole, and nothing changes it later.
+// Kept is a folder of this user with the images that are unpacked on this machine. Each image has a folder with its
+// files (tree) and their fingerprint (about). An image is made elsewhere and renamed into place whole, and nothing
+// changes it later.
 type Kept struct {
 	Folder  string
 	Scratch string // a folder of this process on the same file system
 }
 
-// maxUnused is how long an image is kept that no process uses.
+// maxUnused is the time for which an unused image is kept.
 const maxUnused = 7 * 24 * time.Hour
 
 const (
@@ -53,19 +54,19 @@ func (k Kept) Open(name string) (*Root, error) {
 	}
 	if err == nil {
 		at := time.Now()
-		err = os.Chtimes(filepath.Join(folder, aboutName), at, at) // its last use
+		err = os.Chtimes(filepath.Join(folder, aboutName), at, at) // the image's last use
 	}
 	if err != nil {
 		lock.Close()
 		if errors.Is(err, fs.ErrNotExist) {
-			_ = k.remove(name) // unless a process uses it
+			_ = k.remove(name) // an image that a process uses stays
 		}
 		return nil, err
 	}
 	return &Root{Path: filepath.Join(folder, treeName), lock: lock}, nil
 }
 
-// lock locks a folder that is still at its path then.
+// lock locks a folder, and makes sure that the locked folder is still at its path.
 func (k Kept) lock(folder string, how int) (*os.File, error) {
 	for {
 		f, err := os.Open(folder)
@@ -93,13 +94,14 @@ func (k Kept) lock(folder string, how int) (*os.File, error) {
 	}
 }
 
-// Add has an image unpacked, and keeps it. Another process may keep the same image meanwhile; then that one counts.
+// Add calls a function that unpacks an image, and keeps the image. If another process has kept the same image
+// meanwhile, that image is used.
 func (k Kept) Add(name string, unpack func(folder string) error) (*Root, error) {
 	aside, err := os.MkdirTemp(k.Scratch, "image-")
 	if err != nil {
 		return nil, err
 	}
-	defer beneath.Discard(aside) //nolint:errcheck // it is swept with this process's folder
+	defer beneath.Discard(aside) //nolint:errcheck // the sweep of this process's folder removes it
 	tree := filepath.Join(aside, treeName)
 	if err := os.Mkdir(tree, 0o755); err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func (k Kept) Add(name string, unpack func(folder string) error) (*Root, error) 
 	}
 }
 
-// syncAll makes what was written durable, with all else of its file system.
+// syncAll makes the writes durable by a sync of the whole file system.
 func syncAll(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {

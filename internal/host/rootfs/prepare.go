@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// A Base is what a root file system needs, whatever the layers have at its paths.
+// A Base holds the folders, files and accounts that a root file system needs, whatever the layers have at these paths.
 type Base struct {
-	Folders  []string          // none of them is a link
+	Folders  []string          // no one is a link
 	Files    map[string]string // by path: the content
-	Accounts map[string]string // by the path of a file of users or groups: a line that it has
+	Accounts map[string]string // a line of a file of users or groups, by the file's path
 }
 
 // Prepare puts a base over the layers.
@@ -84,8 +84,8 @@ func (u *Unpacker) file(name, content string) error {
 // maxAccounts bounds the size of a file of users or groups.
 const maxAccounts = 4 << 20
 
-// account adds a line to a file of users or groups (passwd, group), unless a line there has its number. The number is
-// the third field of a line.
+// account adds a line to a file of users or groups (passwd, group), unless the file has a line with the same number.
+// The number is the third field of a line.
 func (u *Unpacker) account(name, line string) error {
 	number := func(line string) string {
 		if fields := strings.Split(line, ":"); len(fields) > 2 {

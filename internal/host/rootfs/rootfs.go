@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// Limits bound what the layers of an image make together. Zero values mean the defaults.
+// Limits bound the files that all layers of an image make together. Zero values mean the defaults.
 type Limits struct {
-	Bytes int64 // of files, as the layers declare them; default 64 GiB
-	Files int   // of any kind; default 2 million
+	Bytes int64 // total size of files, as the layers declare it; default 64 GiB
+	Files int   // number of entries of any kind; default 2 million
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	maxLinks     = 40   // symbolic links on the way to a path
 )
 
-// ErrLayer is wrapped by errors that come from what a layer says. Another attempt would end in the same way.
+// ErrLayer is wrapped by errors that a layer's content causes. Another attempt would end in the same way.
 var ErrLayer = errors.New("the layer is not valid")
 
 // An Unpacker puts layers on top of each other. Nothing else may use the folder meanwhile.
@@ -42,8 +42,8 @@ type Unpacker struct {
 
 	bytes int64
 	files int
-	times map[string]time.Time // of folders; set when nothing is put into them any more
-	made  map[string]bool      // by the present layer: paths and the folders above them
+	times map[string]time.Time // times of folders; set once their contents are complete
+	made  map[string]bool      // paths that the present layer made, and the folders above them
 }
 
 // New returns an Unpacker for an empty folder.
@@ -91,7 +91,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrLayer, fmt.Sprintf(format, args...))
 }
 
-// Names by which a layer removes what the layers before it have made.
+// Names by which a layer removes files of earlier layers.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
@@ -158,8 +158,8 @@ func cleaned(name string) (string, error) {
 	return path.Clean(strings.TrimLeft(name, "/") + "/."), nil
 }
 
-// resolve follows symbolic links in the folders of a path as the image's programs would, with the folder as their root. The
-// last element is not followed unless it is to be a folder itself. A part that does not exist is made a folder if mk says so.
+// resolve follows symbolic links in the folders of a path as the image's programs would, with the folder as their root.
+// It follows the last element only if that must be a folder. With mk it makes missing parts, as folders.
 func (u *Unpacker) resolve(name string, mk bool) (string, error) {
 	at := "."
 	rest := strings.Split(name, "/")
@@ -211,7 +211,7 @@ func (u *Unpacker) resolve(name string, mk bool) (string, error) {
 	return at, nil
 }
 
-// folder resolves the path of a folder, and makes what is missing of it. All of it belongs to the present layer then.
+// folder resolves the path of a folder, and makes missing folders on it. All of them then belong to the present layer.
 func (u *Unpacker) folder(name string) (string, error) {
 	at, err := u.resolve(name, true)
 	if err != nil {
@@ -223,7 +223,7 @@ func (u *Unpacker) folder(name string) (string, error) {
 	return at, nil
 }
 
-// clear removes what is at a path.
+// clear removes the entry at a path.
 func (u *Unpacker) clear(at string) error {
 	info, err := u.root.Lstat(at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -237,7 +237,7 @@ func (u *Unpacker) clear(at string) error {
 	return u.root.RemoveAll(at)
 }
 
-// forget drops the times of a folder that goes, and of those below it. Its cost is that of the removal.
+// forget drops the times of a removed folder, and of the folders below it. It costs as much as the removal.
 func (u *Unpacker) forget(at string) error {
 	delete(u.times, at)
 	dir, err := u.root.Open(at)
@@ -302,7 +302,7 @@ func (u *Unpacker) makeSymlink(at string, h *tar.Header) error {
 	if err := u.clear(at); err != nil {
 		return err
 	}
-	if err := u.root.Symlink(h.Linkname, at); err != nil { // wherever it leads: it is followed in a room only
+	if err := u.root.Symlink(h.Linkname, at); err != nil { // a link may lead anywhere: it is followed only in a room
 		return err
 	}
 	return setLinkTime(u.path+"/"+at, h.ModTime) // the folders on the path are no links
@@ -341,10 +341,10 @@ func linkError(name string, err error) error {
 	return err
 }
 
-// whiteout removes what the layers before this one have made.
+// whiteout removes files of earlier layers.
 func (u *Unpacker) whiteout(dir, base string) error {
 	if base != opaque && strings.HasPrefix(base, internal) {
-		return nil // of the file system on which the layer was made
+		return nil // metadata of the file system on which the layer was made
 	}
 	hidden := strings.TrimPrefix(base, whiteout)
 	if base != opaque && (hidden == "" || hidden == "." || hidden == "..") {
@@ -363,13 +363,13 @@ func (u *Unpacker) whiteout(dir, base string) error {
 	return u.hide(path.Join(at, hidden))
 }
 
-// hide removes what is at a path, but for what the present layer has put there.
+// hide removes the entry at a path, except what the present layer has put there.
 func (u *Unpacker) hide(at string) error {
 	if !u.made[at] {
 		return u.clear(at)
 	}
 	if info, err := u.root.Lstat(at); err != nil || !info.IsDir() {
-		return nil //nolint:nilerr // it is not there
+		return nil //nolint:nilerr // nothing is there
 	}
 	return u.hideChildren(at)
 }

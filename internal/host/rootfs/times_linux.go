@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setLinkTime gives a symbolic link itself a time.
+// setLinkTime sets the time of a symbolic link itself.
 func setLinkTime(path string, at time.Time) error {
 	t, err := unix.TimeToTimespec(at)
 	if err != nil {

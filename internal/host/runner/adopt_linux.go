@@ -20,7 +20,7 @@ const (
 	// handoverLimit bounds the wait for a supervisor's handover; a stopped one does not answer.
 	handoverLimit = 5 * time.Second
 
-	// sendLimit bounds how long a message to an adopted supervisor may take.
+	// sendLimit bounds the time of sending a message to an adopted supervisor.
 	sendLimit = time.Second
 
 	// staleSocket is the age from which a socket that does not listen yet counts as dead.
@@ -34,7 +34,7 @@ var errNoAnswer = errors.New("it does not answer")
 
 // adoption is a supervisor process that this process has adopted.
 type adoption struct {
-	name  string // of its socket
+	name  string // name of its socket
 	conn  *net.UnixConn
 	gone  func(*adoption) // called once, after the end of the supervisor
 	ready chan struct{}   // closed when all orphans are known
@@ -45,14 +45,14 @@ type adoption struct {
 	mu        sync.Mutex
 	process   handover
 	orphans   map[uint64]*Orphan // not released
-	complete  bool               // all are known
+	complete  bool               // all orphans are known
 	elsewhere bool               // another process has adopted the orphans
 	closing   bool
 	leaving   bool
 }
 
-// adoptFrom adopts every supervisor in the folder that it can, except own, as the demand says. The error is ErrAdopted if other processes
-// have adopted some, and nothing else went wrong.
+// adoptFrom adopts every supervisor in the folder that the demand allows, except own. If other processes have adopted
+// some, and nothing else went wrong, the error is ErrAdopted.
 func adoptFrom(ctx context.Context, path string, own map[string]bool, d *demand, gone func(*adoption)) ([]*adoption, error) {
 	dir, err := openPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +175,7 @@ func removeDead(dir *os.File, name string) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil && strings.HasPrefix(name, newPrefix) && time.Since(time.Unix(stat.Mtim.Unix())) < staleSocket {
-		return nil // it may be about to listen
+		return nil // its process may be about to listen
 	}
 	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		err = unix.Unlinkat(int(dir.Fd()), name, 0)
@@ -186,7 +186,7 @@ func removeDead(dir *os.File, name string) error {
 	return nil
 }
 
-// receive handles the supervisor's messages until it is gone.
+// receive handles the supervisor's messages until the supervisor is gone.
 func (a *adoption) receive() {
 	_ = readFrames(a.conn, maxHandover, a.handle)
 	a.conn.Close()
@@ -286,7 +286,8 @@ func (a *adoption) send(frame []byte) {
 	defer a.sending.Unlock()
 	_ = a.conn.SetWriteDeadline(time.Now().Add(sendLimit))
 	if _, err := a.conn.Write(frame); err != nil {
-		_ = a.conn.CloseWrite() // anything after a partial frame would be malformed; what has arrived is still read
+		// anything after a partial frame would be malformed; messages that have arrived are still read
+		_ = a.conn.CloseWrite()
 	}
 }
 

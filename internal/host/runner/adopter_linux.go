@@ -16,24 +16,24 @@ const (
 	// maxRequest bounds a frame from an adopter.
 	maxRequest = maxDemand + 256
 
-	// goneLimit is how long an adopter waits for the end of its predecessor's socket. The predecessor is the client or
-	// another adopter, whose death may be visible before its sockets end.
+	// goneLimit is the time for which an adopter waits for the end of its predecessor's socket. The predecessor is the
+	// client or another adopter, whose death may be visible before its sockets end.
 	goneLimit = 20 * time.Millisecond
 
-	// endedLimit is how long it waits if that socket has ended, but has not been noticed yet, or if the predecessor is
-	// dying: its main thread has ended, and its files close when its last one has.
+	// endedLimit is the time for which it waits if that socket has ended unnoticed, or if the predecessor is dying: its
+	// main thread has ended, and its files close when its last thread has ended.
 	endedLimit = 2 * time.Second
 
-	// leaveLimit bounds how long the last messages to an adopter may take.
+	// leaveLimit bounds the time of sending the last messages to an adopter.
 	leaveLimit = 200 * time.Millisecond
 )
 
 // adopter is the process that has replaced the client of this supervisor process.
 type adopter struct {
 	conn *net.UnixConn
-	fd   int // of conn, valid until gone
+	fd   int // descriptor of conn, valid until gone
 	who  process.ID
-	gone chan struct{} // closed when it is gone
+	gone chan struct{} // closed when the adopter is gone
 	done chan struct{} // closed when write has ended
 
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ type adopter struct {
 	out     []byte
 	writing bool
 	closed  bool
-	demands bool // its demand was read
+	demands bool // the adopter's demand was read
 }
 
 // acceptAdopters accepts adopters, one at a time.
@@ -71,7 +71,7 @@ func sameUser(conn *net.UnixConn) bool {
 	return peer != nil && peer.Uid == uint32(os.Geteuid())
 }
 
-// peerOf is the process at the other end of conn; nil if that is unknown.
+// peerOf is the process at the other end of conn; nil if it is unknown.
 func peerOf(conn *net.UnixConn) (peer *unix.Ucred) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -85,7 +85,7 @@ func peerOf(conn *net.UnixConn) (peer *unix.Ucred) {
 	return peer
 }
 
-// identify identifies a running process; the result is zero if it does not run any more, or is not seen here.
+// identify identifies a running process; the result is zero if the process has ended, or is invisible here.
 func identify(pid int) process.ID {
 	id, err := process.Lookup(pid)
 	if err != nil {
@@ -95,7 +95,8 @@ func identify(pid int) process.ID {
 }
 
 // waitGone waits shortly for gone and reports whether it is closed. It waits longer if fd, the predecessor's socket,
-// has ended, or if who, the predecessor, is dying. An adopter that found it dead already must not find nothing here.
+// has ended, or if who, the predecessor, is dying: an adopter that has seen the predecessor's death must get the
+// commands.
 func waitGone(gone <-chan struct{}, fd int, who process.ID) bool {
 	select {
 	case <-gone:
@@ -126,7 +127,7 @@ func (k *keeper) predecessorGone() bool {
 	return a == nil || waitGone(a.gone, a.fd, a.who)
 }
 
-// handOver makes the other end of conn the adopter, if there is no other and a command is left.
+// handOver makes the other end of conn the adopter, if there is no adopter yet and a command is left.
 func (k *keeper) handOver(conn *net.UnixConn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -173,7 +174,7 @@ func (k *keeper) identify(c *keptCommand) (pid uint32, startTicks uint64) {
 	return uint32(number), stat.StartTicks
 }
 
-// serve executes the requests of an adopter until it is gone. Then its commands can be adopted again.
+// serve executes the requests of an adopter until the adopter is gone. Then the commands can be adopted again.
 func (k *keeper) serve(a *adopter) {
 	_ = readFrames(a.conn, maxRequest, func(kind messageKind, body []byte) error {
 		switch kind {
@@ -213,8 +214,7 @@ func (k *keeper) cancel(id uint64) {
 	}
 }
 
-// send never waits. Messages that a stopped adopter does not read are kept; they are bounded by its commands and their
-// ends.
+// send never waits. Messages that a stopped adopter does not read are kept; the number of its commands bounds them.
 func (a *adopter) send(frames []byte) {
 	a.mu.Lock()
 	a.out = append(a.out, frames...)
@@ -254,7 +254,7 @@ func (a *adopter) close() {
 	a.more.Signal()
 }
 
-// finish writes the remaining messages, if that does not take long.
+// finish writes the remaining messages, within leaveLimit.
 func (a *adopter) finish() {
 	a.mu.Lock()
 	a.closed = true

@@ -27,7 +27,7 @@ import (
 // a new one.
 type backend struct {
 	process *os.Process
-	crash   *os.File // the process's stderr, in memory: says why it ended
+	crash   *os.File // the process's stderr, in memory: it says why the process ended
 	lanes   []*lane
 	keeping *keeping // nil: the supervisor ends with this process
 	nextID  atomic.Uint64
@@ -43,12 +43,11 @@ type backend struct {
 	err     error // why later runs must fail
 }
 
-// lane is one socket to the supervisor, served there by a thread of its own, so
-// that lanes do not wait for each other.
+// lane is one socket to the supervisor. There each lane has a thread, so that lanes do not wait for each other.
 type lane struct {
 	file *os.File
 	conn syscall.RawConn
-	busy atomic.Int32 // runs in flight that were sent here
+	busy atomic.Int32 // runs in flight that were sent on this lane
 
 	mu  sync.Mutex
 	buf []byte
@@ -58,11 +57,11 @@ type lane struct {
 type call struct {
 	lane    *lane
 	marker  string
-	replies chan reply // room for both replies that a run can get
+	replies chan reply // has room for both replies that a run can get
 }
 
 func startBackend(options Options, until time.Duration) (*backend, error) {
-	// Those in which goroutines wait for the disk, those of the supervisor, and a process for each command.
+	// Threads in which goroutines wait for the disk, threads of the supervisor, and a process for each command.
 	if err := headroom.Threads(runtime.GOMAXPROCS(0) + 24 + 3*options.Spawners); err != nil {
 		return nil, err
 	}
@@ -107,9 +106,9 @@ func startBackend(options Options, until time.Duration) (*backend, error) {
 		files = append(files, b.keeping.files...)
 	}
 
-	// Two more than the lanes, which wait in system calls most of the time.
+	// Two threads more than lanes, since lanes wait in system calls most of the time.
 	env := []string{"GOMAXPROCS=" + strconv.Itoa(len(b.lanes)+2)}
-	if options, ok := os.LookupEnv("GORACE"); ok { // of the race detector, if the program was built with it
+	if options, ok := os.LookupEnv("GORACE"); ok { // options of the race detector, if the program was built with it
 		env = append(env, "GORACE="+options)
 	}
 	b.process, err = withSlack(func(slack string) (*os.Process, error) {
@@ -137,7 +136,7 @@ func newLane() (ours *lane, theirs *os.File, err error) {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	theirs = os.NewFile(uintptr(pair[1]), "supervisor lane")
-	// Non-blocking, so that waiting costs a goroutine and no thread.
+	// The socket does not block, so that waiting costs a goroutine and no thread.
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		unix.Close(pair[0])
 		theirs.Close()
@@ -303,7 +302,7 @@ func (r *reply) result() Result {
 	return result
 }
 
-// outcome is Run's result for an end.
+// outcome is the result of Run for the end of a command.
 func (r *reply) outcome() (Result, error) {
 	var err error
 	switch {
@@ -435,8 +434,8 @@ func (b *backend) receive() {
 	go func() {
 		defer close(gone)
 		state, waitErr = b.process.Wait()
-		// Its last messages can still be read, then the end of file, unless a command inherited the other end of a
-		// socket.
+		// Its last messages can still be read. Then comes the end of file, unless a command has inherited the other end
+		// of a socket.
 		for _, l := range b.lanes {
 			_ = l.file.SetDeadline(time.Now().Add(time.Second))
 		}
@@ -454,7 +453,7 @@ func (b *backend) receive() {
 		for _, l := range b.lanes {
 			l.file.Close()
 		}
-		<-gone // no child of this process stays unwaited for
+		<-gone // every child of this process is waited for
 	}
 	if b.hasLeft() { // its commands do not belong to this client any more
 		b.free()
@@ -492,7 +491,7 @@ func (b *backend) receiveLane(l *lane) error {
 	}
 }
 
-// deliver never blocks, because a run gets at most one start and one end.
+// deliver never blocks, because a call has room for the one start and the one end of a run.
 func (b *backend) deliver(r reply) {
 	b.mu.Lock()
 	c := b.calls[r.id]
@@ -596,11 +595,12 @@ func (b *backend) close() error {
 	b.closing = true
 	b.mu.Unlock()
 	if b.keeping != nil {
-		// This tells the supervisor that the client is not dead. If it cannot be sent, the supervisor is gone.
+		// This message tells the supervisor that the client is not dead. If it cannot be sent, the supervisor is gone.
 		_ = b.lanes[0].sendFrame(appendClose(nil))
 	}
 	for _, l := range b.lanes {
-		// Half-closing looks to the supervisor like the death of this process, but its last replies still arrive.
+		// To the supervisor a half-closed socket looks like the death of this process, but the supervisor's last
+		// replies still arrive.
 		_ = l.conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 	select {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startClosed starts a command in a closed room. A process that loses its parent there is adopted by process 1 of the
-// room, so the command takes no part in the search for orphans.
+// startClosed starts a command in a closed room. Process 1 of the room adopts a process that loses its parent there, so
+// the command needs no search for orphans.
 func (l *laneServer) startClosed(t *task, r *spawnRequest, files *descriptors) error {
 	var where room.Room
 	if err := json.Unmarshal([]byte(r.closed), &where); err != nil {

@@ -13,8 +13,8 @@ import (
 	"e3/internal/host/process"
 )
 
-// backend runs commands as children of this process, where the system cannot adopt orphans. A guard kills their
-// groups when this process dies.
+// backend runs commands as children of this process, on systems where a process cannot adopt orphans. A guard kills
+// their groups when this process dies.
 type backend struct {
 	guard *guard
 	umask umask
@@ -36,7 +36,7 @@ func startBackend(Options, time.Duration) (*backend, error) {
 // gone reports whether the guard is gone. Running commands continue without it.
 func (b *backend) gone() bool { return b.guard.gone() }
 
-// start creates the process in its own group, which the guard knows.
+// start creates the process in its own group, and tells the guard the group.
 func (b *backend) start(path string, spec *Spec) (*os.Process, *group, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	}
 }
 
-// finish kills the rest of the group and reports whether Close was called.
+// finish kills the remaining processes of the group and reports whether Close was called.
 func (b *backend) finish(g *group) (closing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A client, or an adopter, that stands still keeps its sockets. So an adopter whose predecessor is not gone may demand
-// the commands: it names one of them that its owner has lost. The supervisor believes that if it has had no word from
-// the owner for as long as commands may run without. It dismisses the owner, which learns that when it goes on: its
-// runs and waits fail with ErrLeft.
+// A stopped client or adopter keeps its sockets. So an adopter may demand the commands while their owner still exists:
+// it names one of the commands that the owner has lost. The supervisor believes this if the owner has sent no word for
+// as long as commands may run without one. It then dismisses the owner. When the owner goes on, its runs and waits
+// fail with ErrLeft.
 
-// demandLimit is how long the supervisor of an owner without word waits for the demand of an adopter.
+// demandLimit is the time for which the supervisor of a silent owner waits for the demand of an adopter.
 const demandLimit = time.Second
 
 // errRead ends the reading of frames.
 var errRead = errors.New("read")
 
-// dismiss dismisses the client or the adopter if the other end of conn demands that, and may.
+// dismiss dismisses the client or the adopter if the other end of conn demands this and the demand is valid.
 func (k *keeper) dismiss(conn *net.UnixConn) bool {
 	if !k.lapsed() {
 		return false
@@ -40,7 +40,8 @@ func (k *keeper) dismiss(conn *net.UnixConn) bool {
 	return within(k.gone, endedLimit) && k.promise(d)
 }
 
-// promise notes until when a new owner is not without word, although it has extended nothing yet. It returns true.
+// promise notes the time until which a new owner does not count as silent, although it has extended nothing yet. It
+// returns true.
 func (k *keeper) promise(d *demand) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,7 +49,7 @@ func (k *keeper) promise(d *demand) bool {
 	return true
 }
 
-// lapsed reports whether the owner has sent no word in time.
+// lapsed reports whether the owner has been silent for too long.
 func (k *keeper) lapsed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,7 +68,7 @@ func (k *keeper) knows(identities []string) bool {
 	return false
 }
 
-// readDemand reads the first frame of an adopter; nil if that is no demand.
+// readDemand reads the first frame of an adopter; nil if the frame is no demand.
 func readDemand(conn *net.UnixConn) (d *demand) {
 	_ = conn.SetReadDeadline(time.Now().Add(demandLimit))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
@@ -80,21 +81,21 @@ func readDemand(conn *net.UnixConn) (d *demand) {
 	return d
 }
 
-// dismiss ends the client in this lane, which it tells.
+// dismiss tells the client of this lane that it is dismissed, and ends it here.
 func (l *laneServer) dismiss() {
 	if l.clientGone {
 		return
 	}
 	l.out = appendAdopted(l.out)
 	l.flush()
-	_ = unix.Shutdown(l.in.fd, unix.SHUT_RDWR) // what was written is still read there
+	_ = unix.Shutdown(l.in.fd, unix.SHUT_RDWR) // the client can still read what was written
 	l.out = nil
 	l.hangUp()
 }
 
-// dismiss tells an adopter that it is one no more, and ends its connection. It does so only if the message arrives,
-// since an adopter without it would take the supervisor for dead. An adopter whose demand was not read yet is left
-// alone: it may have a lease.
+// dismiss tells an adopter that it is no longer the adopter, and ends its connection. If the message cannot be
+// sent, the connection stays, since the adopter would take the supervisor for dead. It spares an adopter whose
+// demand was not read yet: this adopter may have a lease.
 func (a *adopter) dismiss() bool {
 	a.mu.Lock()
 	able := a.demands && len(a.out) == 0 && !a.writing && !a.closed
@@ -111,7 +112,7 @@ func (a *adopter) dismiss() bool {
 	return within(a.gone, endedLimit)
 }
 
-// within reports whether c is closed in time.
+// within reports whether c is closed within a time.
 func within(c <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

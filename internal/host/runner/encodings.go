@@ -24,7 +24,7 @@ func quoted(piece string) []string {
 		strings.ReplaceAll(piece, `'`, `'\''`),  // bash -x, ${x@Q}, zsh
 		strings.ReplaceAll(piece, `'`, `'"'"'`), // dash -x, Python's shlex.quote
 		escaped(piece, ansiC, false),            // bash $'…' in a UTF-8 locale
-		escaped(piece, ansiC, true),             // the same in any other
+		escaped(piece, ansiC, true),             // the same in any other locale
 		backslashed(piece, false),               // bash's printf %q
 		backslashed(piece, true),
 		unquoted(strconv.Quote(piece)),                             // Go's %q
@@ -38,11 +38,11 @@ func quoted(piece string) []string {
 		escaped(piece, python(`'`), true),                          // Python's ascii
 		escaped(piece, python(""), true),                           // the same between double quotes
 		strings.ReplaceAll(piece, `"`, `\"`),                       // programs that escape quotes only
-		strings.ReplaceAll(piece, `\`, `\\`),                       // or backslashes only
+		strings.ReplaceAll(piece, `\`, `\\`),                       // programs that escape backslashes only
 		strings.ReplaceAll(piece, `"`, `""`),                       // CSV, SQL
 		strings.ReplaceAll(piece, `'`, `''`),                       // SQL, YAML
 		strings.ReplaceAll(piece, "\n", "\r\n"),                    // HTTP, terminals
-		strings.ReplaceAll(piece, "\r\n", "\n"),                    // and the reverse
+		strings.ReplaceAll(piece, "\r\n", "\n"),                    // texts that lose their \r
 		strings.NewReplacer("\r\n", " ", "\n", " ").Replace(piece), // unquoted $x
 	}
 }
@@ -168,7 +168,7 @@ func backslashed(s string, begins bool) string {
 	return b.String()
 }
 
-// unreserved are the characters, beside letters and digits, that percent encodings keep.
+// unreserved lists, for each encoding, the characters beside letters and digits that it keeps.
 var unreserved = []string{
 	"-_.~",                 // RFC 3986; Go's QueryEscape; Python's quote with safe=""
 	"-_.~/",                // Python's quote; curl's paths
@@ -178,7 +178,7 @@ var unreserved = []string{
 	"*-._",                 // HTML forms
 }
 
-// percent returns a piece as in a URL, with digits of either case, and a space as %20 or +.
+// percent returns a piece as in a URL: with digits of either case, and with %20 or + for a space.
 func percent(piece string) []string {
 	var list []string
 	for _, safe := range unreserved {
@@ -208,7 +208,7 @@ func markup(piece string) []string {
 	return list
 }
 
-// hexadecimal returns a piece in digits of either case, also in lines of 60 as from xxd -p.
+// hexadecimal returns a piece in hexadecimal digits of either case, also in lines of 60 digits, as xxd -p prints them.
 func hexadecimal(piece string) []string {
 	whole := hex.EncodeToString([]byte(piece))
 	list := append(broken(whole, 60), whole)
@@ -218,7 +218,7 @@ func hexadecimal(piece string) []string {
 	return list
 }
 
-// base64s returns a piece in both alphabets, with and without padding, also in lines as programs break them. Within a
+// base64s returns a piece in both alphabets, with and without padding, also broken into lines as programs do. Within a
 // longer text the piece may begin at any of three offsets; for each it returns the characters that depend on the piece
 // alone.
 func base64s(piece string) []string {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// foundFor is how long a Finder believes where it found a program.
+// foundFor is the time for which a Finder relies on the path of a program.
 const foundFor = 100 * time.Millisecond
 
-// A Finder is LookPath with a memory, for many commands in a row: LookPath asks the system once for each folder of the PATH. A
-// program that appears in an earlier folder is found foundFor later at the latest. One that is gone, or is no program any
-// more, is noticed at once. Nothing is remembered of a PATH with a relative folder, which is another one for each command.
-// The zero value is ready to use, by several goroutines.
+// A Finder is LookPath with a memory, for many commands in a row: LookPath asks the system once for each folder of the
+// PATH. A program that appears in an earlier folder is found after foundFor at the latest. If a program is gone, or no
+// longer executable, the Finder notices at once. It remembers nothing of a PATH with a relative folder, which each
+// command resolves by its own working directory. The zero value is ready to use, by several goroutines.
 type Finder struct {
 	mu    sync.Mutex
 	found map[where]place
@@ -22,16 +22,16 @@ type Finder struct {
 // where identifies a search.
 type where struct{ command, search string }
 
-// place is what a search has found.
+// place is the result of a search.
 type place struct {
 	path string
 	at   time.Time
 }
 
-// maxFound bounds what a Finder remembers.
+// maxFound bounds the number of results that a Finder remembers.
 const maxFound = 256
 
-// Look is LookPath.
+// Look is LookPath with the Finder's memory.
 func (f *Finder) Look(command, dir string, env []string) (string, error) {
 	search, _ := getenv(env, "PATH")
 	if filepath.Base(command) != command || search == "" || slices.ContainsFunc(filepath.SplitList(search), isRelative) {

@@ -60,7 +60,7 @@ type guard struct {
 
 	mu   sync.Mutex
 	pipe *os.File
-	err  error // of the pipe: the watchdog is gone
+	err  error // the first error of the pipe: the watchdog is gone
 }
 
 // group is the process group of one command.

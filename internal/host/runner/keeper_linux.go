@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// maxUncollected is how many ends are kept for a client that does not release them.
+	// maxUncollected is the number of ends that are kept for a client that does not release them.
 	maxUncollected = 1000
 
 	// strayLimit bounds the search for processes of expired commands.
 	strayLimit = 2 * time.Second
 
-	// socketInterval is how often a supervisor without a client checks that its socket still has its name.
+	// socketInterval is the interval at which a supervisor without a client checks that its socket still has its name.
 	socketInterval = 5 * time.Second
 )
 
@@ -46,23 +46,23 @@ type keeper struct {
 
 	mu          sync.Mutex
 	clients     int           // lanes whose client is alive; gone is closed at 0
-	until       time.Duration // by Elapsed, when the time is over
-	retain      time.Duration // how much longer lasting commands run, and ends are kept
-	promised    time.Duration // by Elapsed, until when the adopter has a lease by its own word
-	term        uint64        // how often the time has expired
+	until       time.Duration // the end of the time, by Elapsed
+	retain      time.Duration // the further time for which lasting commands run, and ends are kept
+	promised    time.Duration // the end of the adopter's lease, by the adopter's word and by Elapsed
+	term        uint64        // the number of times that the time has expired
 	expired     bool          // the time has expired, and has not been extended since
-	retainOver  bool          // the time of lasting commands has expired too
+	retainOver  bool          // the time of lasting commands has expired, too
 	commands    map[string]*keptCommand
 	plain       int            // commands without an identity
-	uncollected []*keptCommand // ended and not released, oldest first; some may be released since
+	uncollected []*keptCommand // commands that ended unreleased, oldest first; some may have been released since
 	adopter     *adopter
 	ending      bool
 }
 
-// socketPlace is where adopters find the socket.
+// socketPlace is the place at which adopters find the socket.
 type socketPlace struct {
 	dir  int    // the folder
-	name string // in there
+	name string // name of the socket in the folder
 }
 
 // keptCommand is a command with an identity, from its start until its release.
@@ -73,10 +73,10 @@ type keptCommand struct {
 	lasting                 bool   // it may run after the keeper's time
 	lane                    *laneServer
 	pid                     atomic.Int64 // 0 before the start and once it is reaped; set to 0 under reaping
-	end                     *reply       // nil: it runs. Under keeper.mu
+	end                     *reply       // nil: the command runs. Under keeper.mu
 }
 
-// keep makes s outlive its client. The descriptors of k begin at first.
+// keep makes s outlive its client. first is the first descriptor of k.
 func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 	file := os.NewFile(uintptr(first), "listener")
 	listener, err := net.FileListener(file)
@@ -218,8 +218,8 @@ func (k *keeper) extend(e extension) {
 	}
 }
 
-// arm sets the timer to the end of the time or, once that has expired, of the retention. Under mu, or before k is
-// shared.
+// arm sets the timer to the end of the time or, once the time has expired, to the end of the retention. Under mu, or
+// before k is shared.
 func (k *keeper) arm() {
 	next := k.until
 	if k.expired {
@@ -269,8 +269,8 @@ func (k *keeper) isReachable() bool {
 	return unix.Fstatat(k.dir, k.name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// expire kills the commands with an identity; lasting ones only after the retention. A process without a client ends
-// then, or earlier if no command is left. Under mu.
+// expire kills the commands with an identity; it kills lasting commands only after the retention. Without a client this
+// process ends then, or earlier if no command is left. Under mu.
 func (k *keeper) expire() {
 	all := Elapsed() >= k.until+k.retain
 	switch {
@@ -296,7 +296,8 @@ func (k *keeper) expire() {
 	k.arm()
 }
 
-// expire kills the lane's commands with an identity that started before the term; lasting ones only if all is set.
+// expire kills the lane's commands with an identity that started before the term; it kills lasting commands only if all
+// is set.
 func (l *laneServer) expire(term uint64, all bool) {
 	for _, t := range l.tasks {
 		if t.kept != nil && t.kept.term < term && (all || !t.kept.lasting) {
@@ -305,8 +306,8 @@ func (l *laneServer) expire(term uint64, all bool) {
 	}
 }
 
-// killStrays kills the remaining processes of expired commands, also those with their own session and no marker, while
-// no other command runs to which they could belong.
+// killStrays kills the remaining processes of expired commands, even processes with their own session and no marker,
+// while no other command runs to which they could belong.
 func (k *keeper) killStrays(until time.Duration) {
 	pause := time.Millisecond
 	for end := Elapsed() + strayLimit; Elapsed() < end; time.Sleep(pause) {

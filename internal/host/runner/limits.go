@@ -7,10 +7,10 @@ import (
 	"e3/internal/host/cgroup"
 )
 
-// Limits reports whether commands can have limits here: nil, or an error of cgroup.Check.
+// Limits returns nil if commands can have limits here, else an error of cgroup.Check.
 func (s *Supervisor) Limits() error { return cgroup.Check() }
 
-// limits are the spec's for the supervisor; "" if the command has none.
+// limits encodes the spec's limits for the supervisor; "" if the command has none.
 func (spec *Spec) limits() (string, error) {
 	if spec.Limits == nil {
 		return "", nil

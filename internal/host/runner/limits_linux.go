@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limits is the control group of the supervisor's commands, made for the first that has limits.
+// limits is the control group of the supervisor's commands, made for the first command that has limits.
 type limits struct {
 	mu    sync.Mutex
 	group *cgroup.Group
@@ -31,7 +31,7 @@ func (l *limits) open() (*cgroup.Group, error) {
 	return l.group, err
 }
 
-// close removes the group, when no command is left.
+// close removes the group once no command is left.
 func (l *limits) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (t *task) group() int {
 	return t.leaf.FD()
 }
 
-// count adds to a task's end what its processes have used together. They have ended.
+// count adds to a task's end the total use of its processes, which have ended.
 func (l *laneServer) count(t *task, status syscall.WaitStatus) {
 	if t.leaf == nil {
 		return
@@ -83,7 +83,7 @@ func (l *laneServer) count(t *task, status syscall.WaitStatus) {
 	if u.Peak > 0 {
 		t.end.peakRSS = u.Peak
 	}
-	if t.leaf.Counts() && t.flags == 0 { // exact, unlike the counter of all commands
+	if t.leaf.Counts() && t.flags == 0 { // the leaf's counter is exact, unlike the counter of all commands
 		t.end.flags &^= flagOOM
 		if u.Killed {
 			t.end.flags |= flagOOM

@@ -17,8 +17,8 @@ const helperName = "e3-supervisor"
 // firstLane is the number of the first lane's descriptor in the supervisor.
 const firstLane = 3
 
-// helperArgs are the arguments of the supervisor. After the descriptors of its lanes it inherits those of keeping, if
-// any.
+// helperArgs are the arguments of the supervisor. After the descriptors of its lanes it inherits the descriptors of
+// keeping, if any.
 func helperArgs(lanes int, keeping *keeping) []string {
 	args := []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
 	return append(args, keeping.args()...)
@@ -47,8 +47,8 @@ func Main() {
 	os.Exit(1)
 }
 
-// init calls Main before packages that come after this one are initialised: the supervisor needs none of them, and the
-// clients of the stores take most of the time and memory of a start.
+// init calls Main before later packages are initialised: the supervisor needs none of them, and the clients of the
+// stores take most of the time and memory of a start.
 func init() { Main() }
 
 // serve prepares the process and starts the threads. It returns only on an error.
@@ -73,7 +73,7 @@ func serve(lanes int, keeping *keeping) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
-	// Before the first command starts, which would inherit them.
+	// Close them before the first command starts, which would inherit them.
 	for fd := firstLane; fd < inherited; fd++ {
 		unix.CloseOnExec(fd)
 	}

@@ -5,8 +5,8 @@ import "io"
 // maskText stands for a run of masked bytes.
 const maskText = "***"
 
-// MaskWriter copies its input and replaces occurrences of secret values by "***", also those split across writes.
-// Occurrences that overlap or touch become one "***", so that no part of any of them is left.
+// MaskWriter copies its input and replaces occurrences of secret values by "***", even if an occurrence is split across
+// writes. Occurrences that overlap or touch become one "***", so that no part of a secret is left.
 //
 // It holds back only the bytes that may be the beginning of a secret; Flush writes them. It is not safe for
 // concurrent use.

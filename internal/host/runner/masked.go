@@ -60,7 +60,7 @@ type pump struct {
 	r, w *os.File
 	mask *MaskWriter
 	done chan struct{}
-	err  error    // of the destination; valid when done
+	err  error    // error of the destination; valid when done
 	to   *os.File // closed with the pump; nil: the caller closes the destination
 }
 
@@ -104,7 +104,7 @@ func (p *pump) drain(buf []byte) {
 		n := 0
 		readErr := conn.Read(func(fd uintptr) bool {
 			n, err = unix.Read(int(fd), buf)
-			return true // also if it would block: the pipe is empty then
+			return true // also if the read would block: the pipe is empty then
 		})
 		if err == unix.EINTR {
 			continue

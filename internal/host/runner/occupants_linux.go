@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Occupants looks for processes that have something open. One value serves many searches, one at a time: it remembers which
-// processes are threads of the kernel, a third or more of all, and does not look at them again. The zero value is ready to use.
+// Occupants looks for processes that have something open. One value serves many searches, one at a time: it remembers
+// the threads of the kernel, a third or more of all processes, and skips them. The zero value is ready to use.
 type Occupants struct {
 	all    places
-	kernel map[int]thread // by process id, as the latest search has found them
+	kernel map[int]thread // threads of the latest search, by process id
 }
 
 // thread is a process without a program.
 type thread struct {
-	number uint64 // of its folder in /proc: each process gets a new one, even if it gets the id of an earlier process
-	sure   bool   // two searches have found it so: a thread that the kernel makes for a program has none for microseconds
+	number uint64 // inode of its folder in /proc: each process gets a new inode, even if its id is reused
+	sure   bool   // two searches have found no program: a new thread of a program has none for microseconds
 }
 
 // In returns the entries of a folder in which a process other than this one works or has a file open, as far as this
 // user can see. Processes with a private mount namespace are matched by the folder's own name, which must be unique.
-// known is false if the system does not show it.
+// known is false if the system does not show this.
 func (o *Occupants) In(folder string) (entries map[string]bool, known bool) {
 	dir, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,7 +76,7 @@ func (o *Occupants) In(folder string) (entries map[string]bool, known bool) {
 	}
 }
 
-// firstProcess cuts the first entry off what the kernel has listed of /proc. pid is 0 if it is no process.
+// firstProcess cuts the first entry off the kernel's list of /proc. pid is 0 if it is no process.
 func firstProcess(list []byte) (pid int, number uint64, rest []byte) {
 	const inode, length, text = unsafe.Offsetof(unix.Dirent{}.Ino), unsafe.Offsetof(unix.Dirent{}.Reclen), unsafe.Offsetof(unix.Dirent{}.Name)
 	end := int(binary.NativeEndian.Uint16(list[length:]))
@@ -87,7 +87,7 @@ func firstProcess(list []byte) (pid int, number uint64, rest []byte) {
 	return pid, binary.NativeEndian.Uint64(list[inode:]), list[end:]
 }
 
-// Occupied is In of new Occupants.
+// Occupied is In with a new Occupants.
 func Occupied(folder string) (entries map[string]bool, known bool) {
 	var o Occupants
 	return o.In(folder)

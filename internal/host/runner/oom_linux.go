@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	// oomFresh is how old a reading of the counter may be when a command starts, so that close starts share one.
+	// oomFresh is the greatest age of a reading of the counter when a command starts, so that starts at nearly the same
+	// time share a reading.
 	oomFresh = 10 * time.Millisecond
 
-	// oomTeardown bounds how long a killed process takes to end: the kernel counts it before it frees the memory.
+	// oomTeardown bounds the time that a killed process takes to end: the kernel counts the kill before it frees the
+	// memory.
 	oomTeardown = 10 * time.Second
 
 	// oomExit is the exit code of a shell whose last child was ended by SIGKILL.
@@ -27,7 +29,7 @@ const (
 )
 
 // oomCounter reports whether the kernel killed processes because memory ran out. It reads the counter of this process's
-// memory cgroup, which includes its commands, or the system's if no cgroup has one.
+// memory cgroup, which includes its commands, or the system's counter if no cgroup has one.
 //
 // The kernel does not say which process it killed. So the counter is read before a command starts and periodically
 // while commands run. A command counts as killed if SIGKILL ended it and the counter rose while it ran, shortly before
@@ -38,8 +40,8 @@ type oomCounter struct {
 	mu     sync.Mutex
 	buf    []byte
 	count  uint64
-	readAt time.Time // when count was read; zero: never
-	roseAt time.Time // when a reading was greater than the one before; zero: never
+	readAt time.Time // time of the latest reading; zero: never
+	roseAt time.Time // time of the latest reading above its predecessor; zero: never
 }
 
 func newOOMCounter() *oomCounter {
@@ -159,7 +161,7 @@ func oomFiles(cgroups, mounts []byte) []string {
 			// Processes that moved to a cgroup below are not counted.
 			files = append(files, path.Join(point, below(v1, root), "memory.oom_control"))
 		case what[0] == "cgroup2" && v2 != "":
-			// All cgroups above count too; the nearest that has the memory controller comes first.
+			// All cgroups above count, too; the nearest cgroup with the memory controller comes first.
 			for dir := below(v2, root); ; dir = path.Dir(dir) {
 				files = append(files, path.Join(point, dir, "memory.events"))
 				if dir == "/" {
@@ -171,8 +173,8 @@ func oomFiles(cgroups, mounts []byte) []string {
 	return files
 }
 
-// below is a cgroup's path relative to the root of the mount, or "/" if it is not below, as in a container that sees
-// only its own part.
+// below is a cgroup's path relative to the root of the mount. If the cgroup is not below the root, as in a container
+// that sees only its own part, it is "/".
 func below(cgroup, root string) string {
 	cgroup, root = path.Clean("/"+cgroup), path.Clean("/"+root)
 	if root == "/" {

@@ -14,10 +14,10 @@ import (
 )
 
 // A process that a command starts stays a descendant of the supervisor: when its parent ends, it becomes a child of the
-// main thread, an orphan, whatever its session and environment. So without orphans no process of an ended command is
-// left. An orphan has to be matched to its command if several run.
+// main thread, an orphan, whatever its session and environment. So if there are no orphans, no process of an ended
+// command is left. An orphan has to be matched to its command if several run.
 
-// maxPasses bounds how often one collection lists orphans.
+// maxPasses bounds the number of times that one collection lists orphans.
 const maxPasses = 100
 
 // tick is the unit of a process's start time.
@@ -35,7 +35,7 @@ func (c *commands) add(t *task) {
 	c.all[t] = struct{}{}
 }
 
-// started records the process of a command. Before, orphans are matched only by its marker and its room.
+// started records the process of a command. Before that, only its marker and its room match orphans.
 func (c *commands) started(t *task, pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,9 +60,9 @@ func (c *commands) find(holds func(*task) bool) *task {
 	return nil
 }
 
-// collectOrphans reaps the adopted processes that have ended, and kills those of ended commands. It sets orphaned of
-// each ended command to which a killed process may belong. It sets straggler of each to which a spared process may
-// belong.
+// collectOrphans reaps the adopted processes that have ended, and kills the adopted processes of ended commands. If
+// a killed process may belong to an ended command, it sets the command's field orphaned. If a spared process may, it
+// sets straggler.
 func (s *server) collectOrphans(ended []*task) {
 	for _, t := range ended {
 		t.orphaned, t.straggler = false, s.children < 0
@@ -96,7 +96,7 @@ func (s *server) handleOrphan(pid int, ended []*task) {
 	stat, err := process.ReadStat(pid)
 	if err != nil || stat.State == 'Z' {
 		for _, t := range ended {
-			t.orphaned = true // it is about to be reaped
+			t.orphaned = true // the process is about to be reaped
 		}
 		return
 	}
@@ -150,7 +150,7 @@ func placesOf(pid int) []string {
 	return paths
 }
 
-// places lists what processes work in and have open. Its buffers serve one process after the other.
+// places lists the working directories and open files of processes. Its buffers serve one process after the other.
 type places struct {
 	link  [4096]byte
 	files [4096]byte
@@ -160,7 +160,7 @@ type places struct {
 // visit calls f for the working directory, the root and the open files of a process, as far as this user can see. The path
 // is valid during the call.
 //
-// visit returns true if it has found no program: a thread of the kernel, or a process that is ending.
+// It returns true if the process has no program: it is a thread of the kernel, or is ending.
 func (p *places) visit(pid int, f func(path []byte)) (empty bool) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *places) visit(pid int, f func(path []byte)) (empty bool) {
 	}
 	defer unix.Close(fd)
 	if !p.follow(fd, "cwd", f) {
-		return false // another user's
+		return false // another user's process
 	}
 	var exe [1]byte
 	if _, err := unix.Readlinkat(fd, "exe", exe[:]); err == unix.ENOENT {
@@ -194,7 +194,7 @@ func (p *places) visit(pid int, f func(path []byte)) (empty bool) {
 	return false
 }
 
-// follow calls f with what a link in /proc points to, if that is a path.
+// follow calls f with the target of a link in /proc, if the target is a path.
 func (p *places) follow(dir int, name string, f func(path []byte)) bool {
 	n, err := unix.Readlinkat(dir, name, p.link[:])
 	if err != nil || n == 0 || p.link[0] != '/' {
@@ -204,8 +204,8 @@ func (p *places) follow(dir int, name string, f func(path []byte)) bool {
 	return true
 }
 
-// killTree kills a child process and its descendants. Processes that these start meanwhile are adopted, and found by
-// the next pass.
+// killTree kills a child process and its descendants. If these processes start others meanwhile, the supervisor adopts
+// the new ones, and the next pass finds them.
 func killTree(pid int) {
 	tree := []int{pid}
 	var fds []int

@@ -29,7 +29,7 @@ var ErrExpired = errors.New("runner: the time for which commands may run without
 var ErrLeft = errors.New("runner: the command was left to its supervisor")
 
 // ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
-var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
+var ErrAdopted = errors.New("runner: another process has adopted commands of a dead process")
 
 // Outlive makes the supervisor process outlive this process, so that another one can adopt its commands. It concerns
 // only commands with an Identity. On systems other than Linux nothing outlives this process.
@@ -38,14 +38,14 @@ type Outlive struct {
 	// user and one repository, and is made with mode 0700.
 	Dir string
 
-	// For is how long commands may run after New or the last Extend or ExtendFrom, by a clock that runs while the
-	// machine sleeps. Then they are killed without a grace, even if this process is only stopped or has lost its lease.
-	// Lasting commands (Spec.Lasting) continue.
+	// For is the time for which commands may run after New or the last Extend or ExtendFrom, by a clock that runs while
+	// the machine sleeps. Then they are killed without a grace, even if this process is only stopped or has lost its
+	// lease. Lasting commands (Spec.Lasting) continue.
 	For time.Duration
 
-	// Retain is how much longer lasting commands may run. Once this process is gone, it is also how much longer all
-	// results are kept for an adopter. Then the supervisor kills the rest and ends. It also ends when the socket is
-	// removed from Dir. Zero retains nothing.
+	// Retain is the further time for which lasting commands may run. Once this process is gone, all results are
+	// kept for an adopter for this time, too. Then the supervisor kills the remaining commands and ends. It also
+	// ends when the socket is removed from Dir. Zero retains nothing.
 	Retain time.Duration
 
 	// Keep are files, such as locks, that the supervisor process holds open while it lives. This process may close its
@@ -70,13 +70,14 @@ func (s *Supervisor) outlives(spec *Spec) bool {
 	return s.options.Outlive != nil && spec.Identity != ""
 }
 
-// extension says how long commands may run.
+// extension tells how long commands may run.
 type extension struct {
-	until time.Duration // by Elapsed
-	most  time.Duration // upper bound of the distance from now
+	until time.Duration // end of the time, by Elapsed
+	most  time.Duration // upper bound of the time left from now
 }
 
-// demand is what an adopter says first: until when it may have commands run, and which of them their owner has lost.
+// demand is the first message of an adopter: the time until which it may have commands run, and the commands that their
+// owner has lost.
 type demand struct {
 	extension
 	lost []string // identities
@@ -86,8 +87,8 @@ type demand struct {
 // does nothing.
 func (s *Supervisor) Extend() error { return s.ExtendFrom(Elapsed()) }
 
-// ExtendFrom is Extend as of an earlier reading of Elapsed: after the renewal of a lease, the time counts from before
-// its request. It never shortens the time.
+// ExtendFrom is Extend with a time that counts from an earlier reading of Elapsed. After the renewal of a lease, this
+// is a reading before the request. It never shortens the time.
 func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	if s.options.Outlive == nil {
 		return nil
@@ -126,16 +127,17 @@ func (s *Supervisor) Release(identity string) {
 	}
 }
 
-// Adopt adopts the commands of dead processes, ended or not: those of every supervisor in Outlive.Dir whose client is
-// gone and that no other process has adopted. From now on Extend extends them, and Close kills them. A command that
-// this process may not continue must be released at once.
+// Adopt adopts the commands of dead processes, whether the commands have ended or not. It adopts every supervisor in
+// Outlive.Dir whose client is gone, unless another process has adopted it. From now on Extend extends them, and Close
+// kills them. A command that this process may not continue must be released at once.
 //
-// The error, which may come with orphans, is about supervisors that did not answer; the sockets of dead ones are
-// removed. It is ErrAdopted if all answered but other processes have adopted some, whose commands may run.
+// The error, which may come with orphans, names supervisors that did not answer; the sockets of dead supervisors are
+// removed. If all supervisors answered, but other processes have adopted some, whose commands may run, the error is
+// ErrAdopted.
 //
-// lost are identities of commands that this process knows to be lost by their owner. Of a supervisor that has such a
-// command, and whose owner has not extended it in time, all commands are adopted although the owner lives: it stands
-// still, or cannot renew its lease. Its runs and waits then fail with ErrLeft.
+// lost are identities of commands that this process knows to be lost by their owner. If a supervisor has such a
+// command, and its owner has not extended it in time, all its commands are adopted although the owner lives: the
+// owner is stopped, or cannot renew its lease. The owner's runs and waits then fail with ErrLeft.
 func (s *Supervisor) Adopt(ctx context.Context, lost ...string) ([]*Orphan, error) {
 	if s.options.Outlive == nil {
 		return nil, nil
@@ -193,8 +195,8 @@ func (s *Supervisor) Leave() error {
 	return b.leave()
 }
 
-// Left reports whether commands may go on, or their ends be kept, without this process: Leave was called, or another
-// process has adopted them. Their folders then stay.
+// Left reports whether commands, or their kept ends, may outlive this process: Leave was called, or another process has
+// adopted them. The commands' folders then stay.
 func (s *Supervisor) Left() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +229,8 @@ type Orphan struct {
 }
 
 // Wait waits for the end of the command and returns the same as Run. The timeout still counts. When ctx is done the
-// command is stopped, and Wait still waits for its end. The error is ErrSupervisorLost if the supervisor ended,
-// ErrClosed if the command was released before it ended.
+// command is stopped, and Wait still waits for its end. The error is ErrSupervisorLost if the supervisor ended, and
+// ErrClosed if the command was released before its end.
 func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-o.ended:

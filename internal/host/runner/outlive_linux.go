@@ -26,20 +26,21 @@ const (
 func Elapsed() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic("runner: this kernel has no CLOCK_BOOTTIME: " + err.Error()) // before 2.6.39; Go needs a later one
+		// only before Linux 2.6.39; Go needs a later kernel
+		panic("runner: this kernel has no CLOCK_BOOTTIME: " + err.Error())
 	}
 	return time.Duration(t.Nano())
 }
 
 // keeping is what the supervisor process needs to outlive its client.
 type keeping struct {
-	until  time.Duration // by Elapsed, how long commands may run at first
+	until  time.Duration // first deadline of commands, by Elapsed
 	retain time.Duration // Outlive.Retain
-	name   string        // of the socket in its folder
-	keeps  int           // how many files to keep open
-	client int           // its pid; in the supervisor only
+	name   string        // name of the socket in its folder
+	keeps  int           // number of files to keep open
+	client int           // the client's pid; in the supervisor only
 
-	files []*os.File // in the client only: the listening socket, its folder, and those files
+	files []*os.File // in the client only: the listening socket, its folder, and the files to keep open
 }
 
 // newKeeping makes the socket. Its name appears once it listens, so a socket without a listener is dead.
@@ -59,7 +60,7 @@ func tryKeeping(o *Outlive, until time.Duration) (*keeping, error) {
 		return nil, err
 	}
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // it never fails
+	_, _ = rand.Read(random[:]) // the call never fails
 	id := hex.EncodeToString(random[:])
 	k := &keeping{until: until, retain: o.Retain, name: socketPrefix + id, keeps: len(o.Keep), files: []*os.File{nil, dir}}
 	socket, err := listen(dir, newPrefix+id, k.name)
@@ -92,7 +93,7 @@ func privateDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// openPrivate opens a folder of this user's own.
+// openPrivate opens a folder that belongs to this user.
 func openPrivate(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -146,7 +147,7 @@ func (k *keeping) closeFiles() {
 // removeSocket cleans up if the supervisor could not start.
 func (k *keeping) removeSocket() { _ = unix.Unlinkat(int(k.files[1].Fd()), k.name, 0) }
 
-// descriptors is how many the supervisor inherits for keeping.
+// descriptors is the number of descriptors that the supervisor inherits for keeping.
 func (k *keeping) descriptors() int {
 	if k == nil {
 		return 0
@@ -237,7 +238,7 @@ func (b *backend) releaseKept(identity string) {
 	}
 }
 
-// released returns the waiting frames and clears them.
+// released returns the waiting release frames, and forgets them.
 func (b *backend) released() (frames []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasMarker reports whether one of the markers is in the environment with which the process was started; false if that
-// cannot be read.
+// hasMarker reports whether one of the markers is in the environment with which the process was started; false if the
+// environment cannot be read.
 func hasMarker(pid int, markers ...string) bool {
 	if len(markers) == 0 {
 		return false
@@ -23,7 +23,7 @@ func hasMarker(pid int, markers ...string) bool {
 	return slices.ContainsFunc(markers, func(marker string) bool { return environ.has(marker) })
 }
 
-// environ is the environment with which a process was started; nil if it cannot be read.
+// environ returns the environment with which a process was started; nil if it cannot be read.
 type environ []byte
 
 func environOf(pid int) environ {
@@ -34,7 +34,7 @@ func environOf(pid int) environ {
 	return text
 }
 
-// has reports whether an entry is in it.
+// has reports whether an entry is in the environment.
 func (e environ) has(entry string) bool {
 	for rest := []byte(e); len(rest) > 0; {
 		var one []byte
@@ -62,8 +62,8 @@ func processes() []int {
 	return pids
 }
 
-// childrenOf lists the children of a process. The kernel lists them per thread; if it does not, the parents of all
-// processes are read.
+// childrenOf lists the children of a process. The kernel lists them by thread. If it has no such lists, childrenOf
+// reads the parents of all processes.
 func childrenOf(pid int) []int {
 	base := fmt.Sprintf("/proc/%d/task/", pid)
 	if entries, err := os.ReadDir(base); err == nil {
@@ -99,15 +99,16 @@ func appendPIDs(pids []int, text []byte) []int {
 	return pids
 }
 
-// KillMarked kills the processes of this user with one of the markers in the environment with which they were
-// started. It finds processes whose client and supervisor were killed at the same moment, but none without a marker.
+// KillMarked kills the processes of this user with one of the markers in the environment with which they were started.
+// It finds processes even if their client and supervisor were killed at the same moment, but only processes with a
+// marker.
 func KillMarked(markers []string) { killLeftovers(noSession, markers) }
 
 // noSession is not the id of any session.
 const noSession = -1
 
-// killLeftovers kills the processes of a killed supervisor: those of its session, which all commands share, and those
-// with a marker of one of its commands. It returns when a search finds none, or after two seconds.
+// killLeftovers kills the processes of a killed supervisor: all processes of its session, which its commands share, and
+// processes with a marker of one of its commands. It returns when a search finds none, or after two seconds.
 func killLeftovers(session int, markers []string) {
 	deadline := time.Now().Add(2 * time.Second)
 	for wait := time.Millisecond; time.Now().Before(deadline); wait = min(2*wait, 50*time.Millisecond) {

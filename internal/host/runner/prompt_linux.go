@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Between the end of a short command and the start of the next one, three threads have to run: two of the supervisor's and
-// e3's own. On a machine whose cores are busy, with the commands at the least, each of them waits for its turn. So these
-// threads ask for short turns, which the kernel gives earlier (Linux 6.12 and later). It does not give them more time than
-// others get, and commands have turns of the usual length.
+// Between the end of a short command and the start of the next one, three threads have to run: two of the supervisor
+// and one of e3. If the cores are busy, if only with commands, each thread waits for its turn. So these threads ask for
+// short turns, which the kernel gives earlier (Linux 6.12 and later). The threads get no more time than others, and
+// commands have turns of the usual length.
 
 // promptTurn is the length of a turn of e3's threads: the shortest that the kernel knows.
 const promptTurn = 100 * time.Microsecond
 
-// Prompt has the present threads of this process, and those that they start, run soon after they wake, for a process that
-// runs commands. It does nothing where the process has a scheduling policy of its own, or where the kernel knows no turns.
+// Prompt is for a process that runs commands: its present threads, and threads that they start, will run soon after
+// they wake. It does nothing where the process has a scheduling policy of its own, or where the kernel knows no turns.
 func Prompt() {
 	names, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -31,7 +31,7 @@ func Prompt() {
 }
 
 // promptLane is Prompt for the present thread, but not for the processes that it starts: the kernel resets their turns.
-// It would reset a nice value below 0 as well, so such a thread stays as it is.
+// It would also reset a nice value below 0, so a thread with such a value stays as it is.
 func promptLane() { promptThread(0, unix.SCHED_FLAG_RESET_ON_FORK) }
 
 func promptThread(thread int, flags uint64) {

@@ -22,20 +22,20 @@ const (
 type messageKind byte
 
 const (
-	kindSpawn   messageKind = iota + 1 // client: run this
-	kindCancel                         // client: stop that
-	kindStarted                        // supervisor: it runs
-	kindFailed                         // supervisor: it could not start
-	kindEnded                          // supervisor: it ended
+	kindSpawn   messageKind = iota + 1 // client: run this command
+	kindCancel                         // client: stop that command
+	kindStarted                        // supervisor: the command runs
+	kindFailed                         // supervisor: the command could not start
+	kindEnded                          // supervisor: the command ended
 
 	// Kinds for commands that may outlive their client. An adopter is a client too, except that it starts nothing.
-	kindExtend   // client: they may run until then
-	kindRelease  // client: forget that one
+	kindExtend   // client: the commands may run until then
+	kindRelease  // client: forget that command
 	kindClose    // client: kill everything and end
-	kindHandover // supervisor: its process, and how many commands follow
-	kindOrphan   // supervisor: one of them
-	kindAdopted  // supervisor: another adopter has them, perhaps from now on
-	kindDemand   // adopter: first of all, until when it has a lease, and which of them their owner has lost
+	kindHandover // supervisor: its process, and the number of commands that follow
+	kindOrphan   // supervisor: one of these commands
+	kindAdopted  // supervisor: another adopter has the commands, perhaps from now on
+	kindDemand   // adopter, first message: the deadline of its lease, and the commands that their owner has lost
 )
 
 // Flags of a spawn request.
@@ -44,19 +44,19 @@ const (
 	flagStderr               // a descriptor for stderr is attached
 	flagMerged               // stderr is stdout's descriptor
 	flagAnnounce             // send kindStarted
-	flagLasting              // it may run longer if the client did not extend it in time
+	flagLasting              // the command may run longer if the client does not extend it in time
 )
 
 // Flags of an end.
 const (
 	flagTimedOut = 1 << iota
 	flagCancelled
-	flagExpired   // also of kindFailed: the supervisor was not extended in time
-	flagOOM       // the kernel killed it because memory ran out
+	flagExpired   // for kindFailed, too: the supervisor was not extended in time
+	flagOOM       // the kernel killed the command because memory ran out
 	flagStraggler // a descendant may be alive
-	flagClosed    // of kindFailed: pid is the room.Step that failed
-	flagLimit     // with flagOOM: its own limit of memory was reached
-	flagLimits    // of kindFailed: its limits could not be set
+	flagClosed    // for kindFailed: pid is the room.Step that failed
+	flagLimit     // with flagOOM: the command's own limit of memory was reached
+	flagLimits    // for kindFailed: the command's limits could not be set
 )
 
 var errMessage = errors.New("malformed message")
@@ -77,13 +77,13 @@ type spawnRequest struct {
 	limits        string // cgroup.Limits as JSON; empty: the command has none
 	argv          []string
 	env           []string
-	mask          []string // with flagStdout or flagStderr
+	mask          []string // set with flagStdout or flagStderr
 	redirects     []Redirect
 	identity      string // empty: the command dies with its client
 	state         string
 }
 
-// descriptors is how many descriptors are attached to the request.
+// descriptors is the number of descriptors that are attached to the request.
 func (r *spawnRequest) descriptors() int {
 	n := 0
 	for _, flag := range []byte{flagStdout, flagStderr} {
@@ -107,7 +107,7 @@ type reply struct {
 	peakRSS    int64 // bytes
 	started    int64 // Unix nanoseconds
 	ended      int64
-	maskErrno  uint32 // why masked output could not be written; 0: it was
+	maskErrno  uint32 // errno of writing masked output; 0: it was written
 }
 
 const replySize = frameHeader + 1 + 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4
@@ -183,8 +183,8 @@ func appendReply(b []byte, r *reply) []byte {
 	return finishFrame(b, start)
 }
 
-// splitFrame splits the first frame off b. If b does not hold a whole frame yet, ok is false, and size is that of the
-// whole frame, 0 if unknown.
+// splitFrame splits the first frame off b. size is the size of the whole frame, 0 if unknown. ok is false if b does not
+// hold the whole frame yet.
 func splitFrame(b []byte) (kind messageKind, body, rest []byte, size int, ok bool, err error) {
 	if len(b) < frameHeader {
 		return 0, nil, b, 0, false, nil
@@ -200,7 +200,7 @@ func splitFrame(b []byte) (kind messageKind, body, rest []byte, size int, ok boo
 	return messageKind(b[4]), b[frameHeader:size], b[size:], size, true, nil
 }
 
-// cursor reads fields. After the first malformed one it yields zeros and bad is set.
+// cursor reads fields. After the first malformed field it yields zeros, and bad is set.
 type cursor struct {
 	s   string
 	bad bool
@@ -229,7 +229,7 @@ func (c *cursor) string() string { return c.take(int(c.integer(4))) }
 
 func (c *cursor) strings() []string {
 	n := int(c.integer(4))
-	if n > len(c.s)/4 { // each takes at least its length field
+	if n > len(c.s)/4 { // each string takes at least its length field
 		c.bad = true
 		return nil
 	}

@@ -93,13 +93,13 @@ func (l *laneServer) drain(now time.Time) {
 	})
 }
 
-// isGone reports whether a reaped command has no process left. The number of a process group is in use while it has
-// members; if another command gets the number of an empty group, that only delays the report.
+// isGone reports whether a reaped command has no process left. The number of a process group is in use while the group
+// has members. If another command gets the number of an empty group, the report is only delayed.
 func (t *task) isGone() bool {
 	return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH && (t.leaf == nil || t.leaf.Empty())
 }
 
-// killOrphans kills the adopted processes and reports whether there were any.
+// killOrphans kills the adopted processes and reports whether it found one.
 func (s *server) killOrphans() bool {
 	s.reaping.Lock()
 	defer s.reaping.Unlock()

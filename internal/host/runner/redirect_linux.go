@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canRedirect reports whether the kernel has what Redirect.open needs.
+// canRedirect reports whether the kernel has the calls that Redirect.open needs.
 var canRedirect = sync.OnceValue(func() bool {
 	fd, err := unix.Openat2(unix.AT_FDCWD, os.DevNull, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
@@ -17,7 +17,7 @@ var canRedirect = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// descriptors are a command's standard descriptors, and those that are to be closed once it has started.
+// descriptors are a command's standard descriptors, and descriptors to close once the command has started.
 type descriptors struct {
 	standard [3]uintptr
 	opened   []int
@@ -29,8 +29,8 @@ func (d *descriptors) close() {
 	}
 }
 
-// redirected carries out the redirections of a request, of which standard are the descriptors without them. Links and
-// ways out of the working directory are refused: they could lead to files of this process, or to one that blocks.
+// redirected carries out the redirections of a request. standard are the descriptors before these. Links and paths that
+// leave the working directory are refused: they could lead to files of this process, or to a file that blocks.
 func redirected(r *spawnRequest, standard [3]int) (d descriptors, err error) {
 	for fd, to := range standard {
 		d.standard[fd] = uintptr(to)
@@ -71,7 +71,7 @@ func (r *Redirect) open(dir int) (fd int, err error) {
 		how.Flags |= unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND
 	}
 	if how.Flags&unix.O_CREAT != 0 {
-		how.Mode = 0o666 // less the umask of this process, which is that of all commands
+		how.Mode = 0o666 // less the umask of this process, which all commands share
 	}
 	for {
 		if r.Path == os.DevNull {
@@ -85,7 +85,7 @@ func (r *Redirect) open(dir int) (fd int, err error) {
 	}
 }
 
-// redirectBytes is the most that appendRedirects appends.
+// redirectBytes is the greatest number of bytes that appendRedirects appends.
 func redirectBytes(list []Redirect) int {
 	total := 4
 	for i := range list {
@@ -106,7 +106,7 @@ func appendRedirects(b []byte, list []Redirect) []byte {
 
 func (c *cursor) redirects() []Redirect {
 	n := int(c.integer(4))
-	if n > len(c.s)/7 { // each takes at least so much
+	if n > len(c.s)/7 { // each redirection takes at least so many bytes
 		c.bad = true
 		return nil
 	}

@@ -1,22 +1,22 @@
 // Package runner runs ordinary commands so that no child outlives its run, at the lowest cost per process.
 //
 // On Linux the commands are not children of e3 itself. A [Supervisor] re-executes the running binary as a second
-// process, in a session of its own, that adopts orphans (a child subreaper) and starts commands on request. Every
-// command and all that it starts are therefore descendants of that process. When e3 ends in any way, the supervisor's
-// sockets report end of file, and it kills all descendants, also those with a session of their own. When the supervisor
-// is killed instead, the kernel kills its direct children (the parent death signal). Then e3 kills the rest of its
-// session and all processes with a marker of a running command, and the current runs fail with [ErrSupervisorLost]. The
-// next Run starts another supervisor.
+// process, in a session of its own. This process adopts orphans (a child subreaper) and starts commands on request.
+// So every command, and all that it starts, descends from that process. When e3 ends in any way, the supervisor's
+// sockets report end of file, and it kills all descendants, also those with a session of their own. When the
+// supervisor is killed instead, the kernel kills its direct children (the parent death signal). Then e3 kills the
+// rest of its session and all processes with a marker of a running command, and the current runs fail with
+// [ErrSupervisorLost]. The next Run starts another supervisor.
 //
 // With [Outlive] the supervisor process and the commands with an identity continue after e3 dies, until another process
 // adopts them, but only for the time granted by Extend. See outlive.go.
 //
 // The binary must call [Main] before anything else, and so must TestMain of every package whose tests run commands.
 //
-// When a command ends, its remaining processes are killed, also those that left its group: the supervisor has adopted
+// When a command ends, its remaining processes are killed, even those that left its group: the supervisor has adopted
 // all of them. While other commands run, an orphan is matched by its process group, the marker in its environment, or
-// its open files in [Spec.Room]. An orphan without any of these lives until no command runs that began before it; until
-// then the commands to which it may belong end with [Result.Straggler].
+// its open files in [Spec.Room]. An orphan without any of these lives until all commands that began before it have
+// ended. Until then the commands to which it may belong end with [Result.Straggler].
 //
 // Out of reach are a command that kills every process of its user (kill -9 -1), processes that run as another user
 // (sudo), processes that a daemon starts for a command (at, containers), and a process that left its group and
@@ -64,7 +64,8 @@ type Options struct {
 	// Zero means DefaultGrace.
 	Grace time.Duration
 
-	// Spawners bounds how many commands start, not run, at the same time. Zero means one per usable CPU, at most 8.
+	// Spawners bounds the number of commands that are being started, not of those that run, at the same time. Zero
+	// means one per usable CPU, at most 8.
 	Spawners int
 
 	// Outlive, if set, lets commands with an Identity outlive this process.
@@ -77,11 +78,12 @@ type Spec struct {
 	// up in the PATH of Env; a relative one with a slash is relative to Dir.
 	Argv []string
 
-	// Path is the file to execute, as LookPath returns it. Empty: that of Argv[0].
+	// Path is the file to execute, as LookPath returns it. Empty: the file is looked up by Argv[0].
 	Path string
 
-	// Redirects are carried out in order before the command starts, beginning with Stdout, Stderr and the empty standard
-	// input. Only where Supervisor.Redirects says so. If one fails, the command does not start.
+	// Redirects are carried out in order before the command starts, beginning with Stdout, Stderr and the empty
+	// standard input. They need a system on which Supervisor.Redirects is true. If a redirection fails, the command
+	// does not start.
 	Redirects []Redirect
 
 	// Dir is the working directory; it must be absolute.
@@ -94,23 +96,26 @@ type Spec struct {
 	// to them directly, so they must stay open until Run returns. Standard input is always empty.
 	Stdout, Stderr *os.File
 
-	// Marker is the entry of Env ("NAME=value") that identifies the processes of this command. Processes that left
-	// its process group and still carry the marker are killed when the command ends. Empty means no such search.
+	// Marker is the entry of Env ("NAME=value") that identifies the processes of this command. Processes that left its
+	// process group and still carry the marker are killed when the command ends. If it is empty, nothing is searched
+	// for.
 	Marker string
 
 	// Room, if set, is a folder that only this command and its descendants use: a descendant of the supervisor with its
 	// working directory or an open file in there belongs to this command.
 	Room string
 
-	// Closed, if set, is the closed room in which the command runs. Dir is then the room's working directory as it is
-	// outside, Argv[0] is looked up in the room, and nothing of the command outlives it, whatever it does.
+	// Closed, if set, is the closed room in which the command runs. Dir is then the path outside of the room's working
+	// directory, and Argv[0] is looked up in the room. No process of the command outlives the command, whatever it
+	// does.
 	Closed *room.Room
 
-	// Trace, if set, has the files that the command opens reported. Only where trace.Possible.
+	// Trace, if set, asks for a report of the files that the command opens. It needs a system on which trace.Possible
+	// is true.
 	Trace *trace.Look
 
-	// Limits, if set, bound the command and all that it starts, and Result tells what they use together. Only where
-	// cgroup.Check says so.
+	// Limits, if set, bound the command and all that it starts, and Result tells their total use. They need a system on
+	// which cgroup.Check finds limits.
 	Limits *cgroup.Limits
 
 	// Timeout stops the command when it runs longer. Zero means no limit.
@@ -120,16 +125,15 @@ type Spec struct {
 	// Zero means Options.Grace; a negative value kills at once.
 	Grace time.Duration
 
-	// Mask lists secret values, of which all Forms are masked. If it is not empty, the output passes through a
-	// MaskWriter to Stdout and Stderr: in this process, or in the supervisor if that may outlive this one.
+	// Mask lists secret values; all their Forms are masked. If it is not empty, the output passes through a MaskWriter
+	// to Stdout and Stderr: in the supervisor if it may outlive this process, else in this process.
 	Mask []string
 
 	// OnStart, if set, is called with the identity of the running process, by
 	// the goroutine that called Run. It should return quickly.
 	OnStart func(process.ID)
 
-	// OnStartAfter delays OnStart; a command that ends earlier is not announced.
-	// Starting and ending a short command is cheaper that way.
+	// OnStartAfter delays OnStart; a command that ends earlier is not announced. This makes short commands cheaper.
 	OnStartAfter time.Duration
 
 	// Identity, with Options.Outlive, lets the command outlive this process, under a name that no other live command of
@@ -137,12 +141,12 @@ type Spec struct {
 	// command dies with this process.
 	Identity string
 
-	// Lasting, with an Identity, lets the command run for Outlive.Retain longer if this process did not extend it in
+	// Lasting, with an Identity, lets the command run for Outlive.Retain longer if this process does not extend it in
 	// time.
 	Lasting bool
 
-	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps it in memory and
-	// does not interpret it. Up to MaxState bytes.
+	// State tells an adopter what it needs to know about a command with an Identity. The supervisor keeps it in memory
+	// and does not interpret it. Up to MaxState bytes.
 	State []byte
 }
 
@@ -157,11 +161,11 @@ type Result struct {
 	// first reason counts. The command may still have ended with any code.
 	TimedOut, Cancelled bool
 
-	// OOM says that memory ran out and the kernel killed the command, or a child of it so that the command, a shell,
-	// exited with 137. Never set outside of Linux.
+	// OOM says that memory ran out and the kernel killed the command; or it killed a child of the command, a shell,
+	// which then exited with 137. Never set outside of Linux.
 	OOM bool
 
-	// Limit says that it was Spec.Limits.Memory that ran out.
+	// Limit says that the memory ran out because the command reached Spec.Limits.Memory.
 	Limit bool
 
 	// Straggler says that a descendant of the command may be alive. It is stuck in the kernel, or has left the group
@@ -169,7 +173,8 @@ type Result struct {
 	// Linux.
 	Straggler bool
 
-	// UserCPU and SystemCPU cover the command and the children that it waited for; with Limits, all that it started.
+	// UserCPU and SystemCPU cover the command and the children that it waited for; with Limits they cover all processes
+	// that it started.
 	UserCPU, SystemCPU time.Duration
 
 	// PeakRSS is the largest resident set of any one process among them, in
@@ -195,7 +200,7 @@ type Supervisor struct {
 	closed  bool
 	backend *backend      // nil until the first Run; replaced if its process is gone
 	left    bool          // an earlier backend belongs to another process
-	until   time.Duration // by Elapsed: when the time of commands with an Identity ends
+	until   time.Duration // the end, by Elapsed, of the time of commands with an Identity
 	adopted map[*adoption]struct{}
 }
 
@@ -270,8 +275,8 @@ func (s *Supervisor) run(ctx context.Context, path string, spec *Spec) (Result, 
 	return result, explainStart(err, path, spec)
 }
 
-// Prepare starts the supervising process beside what the caller does until its first Run, and returns at once. If that
-// fails, the first Run tries again and says why.
+// Prepare returns at once, and starts the supervising process while the caller prepares its first Run. If the start
+// fails, the first Run tries again and reports the error.
 func (s *Supervisor) Prepare() { go s.connect() }
 
 // connect returns the live backend, or starts one.

@@ -33,7 +33,7 @@ func Forms(secrets ...string) []string {
 	return forms
 }
 
-// pieces are a secret and its lines, also without surrounding space, if they are long enough.
+// pieces are a secret and its lines, with and without surrounding space, if they are long enough.
 func pieces(secret string) []string {
 	list := []string{secret, strings.TrimSpace(secret)}
 	for line := range strings.Lines(secret) {

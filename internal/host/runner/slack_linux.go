@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Go runtime has a thread that looks each 20 µs whether another one is blocked, also while the supervisor waits for a short
-// command. The kernel may delay a timer by the thread's slack. With a greater slack that thread wakes, and costs, a tenth. A
-// process inherits the slack of the thread that started it, so the supervisor is started with a great one, and its lanes take
-// back the slack that e3 has, which commands then inherit.
+// The Go runtime has a monitor thread, which checks every 20 µs whether another thread is blocked, even while the
+// supervisor waits for a short command. The kernel may delay a timer by the thread's slack. With a greater slack the
+// monitor thread wakes a tenth as often, and costs a tenth. A process inherits the slack of the thread that started it,
+// so the supervisor is started with a great slack. Its lanes go back to the slack of e3, which commands then inherit.
 
-// supervisorSlack is the slack of the supervisor's threads other than lanes. Nothing that they do is due to the millisecond.
+// supervisorSlack is the slack of the supervisor's threads other than lanes. None of their work has to be on time to
+// the millisecond.
 const supervisorSlack = time.Millisecond
 
 // slackVariable tells the supervisor the slack of e3, in nanoseconds.

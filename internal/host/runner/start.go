@@ -17,15 +17,15 @@ const (
 	OpChdir  = "chdir"  // entering the working directory
 	OpExec   = "exec"   // creating the process or executing the file
 	OpClosed = "closed" // making the closed room
-	OpTrace  = "trace"  // tracing the files that it opens
+	OpTrace  = "trace"  // tracing the files that the command opens
 	OpLimits = "limits" // making the control group that holds its limits
 )
 
-// StartError says that a command could not start. Nothing of it ran.
+// StartError says that a command could not start. No part of it ran.
 type StartError struct {
 	Op   string
 	Path string // the command, or the working directory for OpChdir
-	Err  error  // a syscall.Errno; for OpClosed it wraps one, or room.ErrUnavailable
+	Err  error  // a syscall.Errno; for OpClosed an error that wraps an Errno or room.ErrUnavailable
 
 	detail string
 }

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// drainLimit bounds how long a command's result waits for the rest of its
-	// process group to die. Only a process stuck in the kernel takes that long.
+	// drainLimit bounds the time for which a command's result waits for the rest of its process group to die. Only a
+	// process stuck in the kernel takes that long.
 	drainLimit = 2 * time.Second
 
-	// sweepInterval is how often orphans are collected while commands run.
+	// sweepInterval is the interval at which orphans are collected while commands run.
 	sweepInterval = time.Second
 
-	// huskInterval is how often the processes of ended rooms are reaped.
+	// huskInterval is the interval at which the processes of ended rooms are reaped.
 	huskInterval = 10 * time.Millisecond
 
-	// closeLimit bounds how long a lane waits for its killed commands to end.
+	// closeLimit bounds the time for which a lane waits for its killed commands to end.
 	closeLimit = 500 * time.Millisecond
 
-	// shutdownLimit bounds how long the supervisor outlives its client.
+	// shutdownLimit bounds the time for which the supervisor outlives its client.
 	shutdownLimit = 10 * time.Second
 )
 
@@ -58,30 +58,30 @@ type server struct {
 
 	commands commands // running ones
 
-	keeper *keeper // of the commands that may outlive the client; nil: all die with it
+	keeper *keeper // keeps the commands that may outlive the client; nil: all commands die with it
 }
 
 // laneServer serves one socket. Only its thread uses it.
 type laneServer struct {
 	*server
 	in         laneReader
-	out        []byte        // replies that the socket has no room for
+	out        []byte        // replies for which the socket has no room
 	tasks      []*task       // running
 	fds        []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
-	draining   []*task       // reaped, but their processes may be left
+	draining   []*task       // reaped commands that may have processes left
 	masking    int           // commands whose masked output is still being written
 	clientGone bool          // the client has closed the socket
-	closing    time.Time     // when the lane began to end; zero: not yet
-	swept      time.Time     // when orphans were last collected
+	closing    time.Time     // time at which the lane began to end; zero: not yet
+	swept      time.Time     // time of the latest collection of orphans
 
 	inbox inbox // requests of other threads
 	slots room.Slots
 	husks bool // processes of ended rooms, or control groups, are left to reap
 
-	leaves []*cgroup.Leaf // of ended commands, whose last processes are ending
+	leaves []*cgroup.Leaf // control groups of ended commands whose last processes are ending
 }
 
-// taskFDs is where the tasks begin in laneServer.fds.
+// taskFDs is the index in laneServer.fds at which the tasks begin.
 const taskFDs = 2
 
 // task is one command, from its start to the end of its process group.
@@ -91,23 +91,24 @@ type task struct {
 	pidfd    int // -1 where the kernel has none
 	marker   string
 	room     string
-	began    time.Duration // by Elapsed: all its processes started later
+	began    time.Duration // by Elapsed; all processes of the task started later
 	grace    time.Duration
 	started  time.Time
-	announce time.Time    // when to tell the client that it runs; zero: never
-	deadline time.Time    // when to send the next signal; zero: never
-	flags    byte         // why it was stopped; 0: it was not stopped
-	pumps    []*pump      // of masked output
-	kept     *keptCommand // nil: it dies with the client
+	announce time.Time    // time to tell the client that the command runs; zero: never
+	deadline time.Time    // time to send the next signal; zero: never
+	flags    byte         // reason of the stop; 0: the command was not stopped
+	pumps    []*pump      // pumps of masked output
+	kept     *keptCommand // nil: the command dies with the client
 
 	end        reply     // set once it is reaped
-	drainUntil time.Time // when to stop waiting for its remaining processes
+	drainUntil time.Time // time to stop waiting for its remaining processes
 	orphaned   bool      // the last pass killed an orphan that may belong to it
 	straggler  bool      // the last pass spared an orphan that may belong to it
-	resolved   string    // room without links; "" until holds needs it
+	resolved   string    // path of the room without links; "" until holds needs it
 
-	closed *room.Process // nil: it runs in the open. Else pid is process 1 of its room, and pidfd its End
-	leaf   *cgroup.Leaf  // nil: it has no limits
+	// nil: the command runs in the open. Else pid is process 1 of its room, and pidfd is the End of that
+	closed *room.Process
+	leaf   *cgroup.Leaf // nil: the command has no limits
 }
 
 func newServer(null, lanes int) *server {
@@ -309,7 +310,7 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 	l.fds = append(l.fds, unix.PollFd{Fd: int32(t.pidfd), Events: unix.POLLIN})
 }
 
-// start starts the process of a command, of which standard are the descriptors before its redirections.
+// start starts the process of a command. standard are its descriptors before its redirections.
 func (l *laneServer) start(t *task, r *spawnRequest, standard [3]int) error {
 	files, err := redirected(r, standard)
 	defer files.close()

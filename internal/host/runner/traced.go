@@ -10,7 +10,7 @@ import (
 	"e3/internal/host/trace"
 )
 
-// traced is the Look of the spec for the supervisor; "" if the command is not traced.
+// traced encodes the spec's Look for the supervisor; "" if the command is not traced.
 func (spec *Spec) traced() (string, error) {
 	if spec.Trace == nil {
 		return "", nil

@@ -61,8 +61,8 @@ var forbidden = sync.OnceValue(func() bool {
 	return err == nil && len(scope) > 0 && scope[0] >= '2' && os.Geteuid() != 0
 })
 
-// withTracer makes the tracer of a command and the socket that brings it the listener. end is to be called once the command
-// has started, or has not.
+// withTracer makes the tracer of a command, and the socket through which the tracer gets the listener. The caller calls
+// end once the command has started or failed to start.
 func withTracer(r *spawnRequest, spec *room.Spec) (end func(), err error) {
 	if r.traced == "" {
 		return func() {}, nil
@@ -85,6 +85,6 @@ func withTracer(r *spawnRequest, spec *room.Spec) (end func(), err error) {
 		return nil, err
 	}
 	spec.Trace, spec.Looks = pair[1], look.Looks
-	go tracer.Await(pair[0]) // the command does not start before
+	go tracer.Await(pair[0]) // the command does not start before this
 	return func() { unix.Close(pair[1]) }, nil
 }

@@ -17,13 +17,13 @@ import (
 // launchArg tells Main to become a command: "e3-supervisor launch <path> <argv…>".
 const launchArg = "launch"
 
-// commandUmask is the umask of every command, because the umask is not part of the key.
+// commandUmask is the umask of every command. All have the same umask, because it is not part of the key.
 const commandUmask umask = 0o022
 
-// umask is a process's umask.
+// umask is the umask of a process.
 type umask int
 
-// readUmask returns this process's umask. It must set the umask to read it.
+// readUmask returns this process's umask. To read it, it has to set it for a moment.
 func readUmask() umask {
 	mask := syscall.Umask(int(commandUmask))
 	syscall.Umask(mask)
@@ -53,7 +53,7 @@ func (u umask) start(path string, argv []string, attr *os.ProcAttr) (*os.Process
 	if err != nil {
 		return nil, err
 	}
-	refused, err := io.ReadAll(r) // ends when the command has replaced this binary
+	refused, err := io.ReadAll(r) // the read ends when the command has replaced this binary
 	if err == nil && len(refused) == 0 {
 		return process, nil
 	}

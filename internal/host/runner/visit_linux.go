@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Visit runs a program in a closed room for a person, with their terminal, and returns how it ended. It is a child of
-// this process, in its process group: what the terminal sends reaches both. Signals are passed on; process 1 of the room
-// takes TERM for each of them.
+// Visit runs a program in a closed room for a person, with their terminal, and returns how it ended. The program is a
+// child of this process, in the same process group: signals of the terminal reach both. Other signals are passed on,
+// each as TERM to process 1 of the room.
 func Visit(where *room.Room, argv, env []string, files [3]*os.File, signals <-chan os.Signal) (syscall.WaitStatus, error) {
 	type end struct {
 		status syscall.WaitStatus
@@ -22,9 +22,9 @@ func Visit(where *room.Room, argv, env []string, files [3]*os.File, signals <-ch
 	}
 	ended := make(chan end, 1)
 	var mu sync.Mutex
-	pid := 0 // of process 1, while it may be signalled
+	pid := 0 // pid of process 1, while it may be signalled
 	go func() {
-		runtime.LockOSThread() // for ever: the room dies with the thread
+		runtime.LockOSThread() // locked for ever: the room dies with the thread
 		var slots room.Slots
 		defer slots.Close()
 		spec := &room.Spec{Paths: room.Candidates(argv[0], env), Argv: argv, Env: env, Dir: room.Work, Foreground: true}
@@ -70,7 +70,7 @@ func Visit(where *room.Room, argv, env []string, files [3]*os.File, signals <-ch
 	}
 }
 
-// regainTerminal makes this process's group the terminal's again, after a shell has had it.
+// regainTerminal makes this process's group the terminal's foreground group again, after the program's.
 func regainTerminal(f *os.File) {
 	blocked := &unix.Sigset_t{}
 	blocked.Val[0] = 1 << (unix.SIGTTOU - 1)
@@ -80,6 +80,7 @@ func regainTerminal(f *os.File) {
 	if unix.PthreadSigmask(unix.SIG_BLOCK, blocked, &before) != nil {
 		return
 	}
-	_ = unix.IoctlSetPointerInt(int(f.Fd()), unix.TIOCSPGRP, unix.Getpgrp()) // fails if it is no terminal of this session
+	// fails if f is no terminal of this session
+	_ = unix.IoctlSetPointerInt(int(f.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
 }

@@ -7,11 +7,12 @@ import "time"
 // tick is longer than the step of the clock from which kernels take the times of files.
 const tick = int64(20 * time.Millisecond)
 
-// Settled reports whether every later change of a file would change its times. seen is when they were read; modified
-// and changed are the times of the content and of the file's status, 0 if unknown. All are nanoseconds since 1970.
+// Settled reports whether every later change of a file would change its times. seen is the time at which the times were
+// read; modified and changed are the times of the content and of the file's status, 0 if unknown. All are nanoseconds
+// since 1970.
 func Settled(seen, modified, changed int64) bool { return Settles(modified, changed) < seen }
 
-// Settles returns the time after which times that are read are Settled.
+// Settles returns the time from which on the file's times, when read, are Settled.
 func Settles(modified, changed int64) int64 {
 	kernels := changed // programs can set the modification time
 	if kernels == 0 {

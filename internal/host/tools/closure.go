@@ -12,7 +12,7 @@ type closure struct {
 	f      *Finder
 	parts  []Part
 	seen   map[string]bool // by role, name and path
-	absent bool            // an interpreter that is nowhere is a part, and no error
+	absent bool            // a missing interpreter is a part, and no error
 }
 
 func (c *closure) add(role, name, path, hash string) (again bool, err error) {
@@ -41,7 +41,7 @@ func (c *closure) program(role, name, path string, depth int) error {
 	return c.around(facts, path, depth)
 }
 
-// around adds the interpreter or the libraries of a file. path is "" if the file lies where nothing is beside it.
+// around adds the interpreter or the libraries of a file. path is "" if no other file lies beside this one.
 func (c *closure) around(facts *facts, path string, depth int) error {
 	if len(facts.Interpreter) > 0 {
 		return c.script(facts.Interpreter, depth)
@@ -49,7 +49,7 @@ func (c *closure) around(facts *facts, path string, depth int) error {
 	return c.linked(facts, path, facts.RPath)
 }
 
-// script adds the interpreter of a script. "env NAME" is looked up on the PATH, and is a part itself.
+// script adds the interpreter of a script. For "env NAME", NAME is looked up on the PATH, and env itself is a part.
 func (c *closure) script(words []string, depth int) error {
 	if depth == maxScripts {
 		return fmt.Errorf("scripts interpret each other, more than %d", maxScripts)

@@ -12,8 +12,8 @@ import (
 )
 
 // linked adds the loader and the libraries of a program or library, as ld.so(8) finds them in the environment of a
-// task, which has no LD_LIBRARY_PATH: DT_RPATH of the file and of those that load it, DT_RUNPATH of the file, the
-// folders of ld.so.conf, the usual folders. rpath is the DT_RPATH of the loading files.
+// task, which has no LD_LIBRARY_PATH: DT_RPATH of the file and of the files that load it, DT_RUNPATH of the file,
+// the folders of ld.so.conf, the usual folders. rpath is the DT_RPATH of the loading files.
 func (c *closure) linked(facts *facts, path string, rpath []string) error {
 	if facts.Loader != "" {
 		if err := c.file(interpreter, filepath.Base(facts.Loader), facts.Loader); err != nil {
@@ -63,7 +63,7 @@ func (c *closure) file(role, name, path string) error {
 	return err
 }
 
-// library finds a library for a file; "" if it is nowhere.
+// library finds a library for a file; "" if it is missing.
 func (f *Finder) library(name string, facts *facts, path string, rpath []string) string {
 	if strings.Contains(name, "/") {
 		if filepath.IsAbs(name) && f.memory.fits(name, facts) {
@@ -169,7 +169,7 @@ func links(file io.ReaderAt, into *facts) {
 	into.Machine = machine(head[:])
 	f, err := elf.NewFile(file)
 	if err != nil {
-		return // its bytes are in the key all the same
+		return // its bytes are in the key anyway
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {

@@ -17,11 +17,11 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// facts are what was read of a file.
+// facts is what was read from a file.
 type facts struct {
 	Hash        string   `json:"hash"`
 	Interpreter []string `json:"interpreter,omitempty"` // the words after #!
-	Loader      string   `json:"loader,omitempty"`      // of an ELF program
+	Loader      string   `json:"loader,omitempty"`      // loader of an ELF program
 	Machine     string   `json:"-"`
 	Kind        []byte   `json:"machine,omitempty"` // Machine, as bytes
 	Needed      []string `json:"needed,omitempty"`
@@ -29,7 +29,7 @@ type facts struct {
 	RunPath     []string `json:"runpath,omitempty"`
 }
 
-// A remembered file has the facts of the content that it had with these times.
+// A remembered file holds the facts of a file's content at these times.
 type remembered struct {
 	Size     int64 `json:"size"`
 	Modified int64 `json:"modified"`
@@ -38,11 +38,12 @@ type remembered struct {
 	Facts    facts `json:"facts"`
 }
 
-// memory keeps the facts of files from one process to the next. A file whose times could hide a change is read again.
+// memory keeps the facts of files from one process to the next. If a file's times could hide a change, the file is read
+// again.
 type memory struct {
 	file  string
 	files map[string]*remembered
-	fresh bool // holds more than the file does
+	fresh bool // has facts that are not in the memory's file
 	opens int  // files opened so far, for tests
 }
 
@@ -69,7 +70,7 @@ func newMemory(cache string) *memory {
 	return m
 }
 
-// known returns the state of a file as it is now, and what is remembered of it; nil if it may have changed since.
+// known returns the present state of a file, and the remembered facts; nil if the file may have changed since.
 func (m *memory) known(path string) (now, then *remembered, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -101,13 +102,13 @@ func (m *memory) read(path string) (*facts, error) {
 	if err := m.examine(path, &now.Facts); err != nil {
 		return nil, err
 	}
-	if now.Changed != 0 && stamp.Settled(seen, now.Modified, now.Changed) { // a change since then changes the times
+	if now.Changed != 0 && stamp.Settled(seen, now.Modified, now.Changed) { // any later change changes the times
 		m.files[path], m.fresh = now, true
 	}
 	return &now.Facts, nil
 }
 
-// content returns the facts of a file of which the SHA-256 is known. They never change.
+// content returns the facts of a file by its SHA-256. They never change.
 func (m *memory) content(hash string, open func() (io.ReadCloser, error)) (*facts, error) {
 	key := "sha256:" + hash
 	if r := m.files[key]; r != nil && r.Facts.Hash == hash {

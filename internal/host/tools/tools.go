@@ -1,4 +1,4 @@
-// Package tools finds the programs that tasks name, and reads what decides their behaviour: the program's bytes, the
+// Package tools finds the programs that tasks name, and reads the files that decide their behaviour: the program, the
 // interpreter of a script, and the libraries that a program links. It does not see what a program loads while it runs:
 // modules of an interpreter, plug-ins, other programs that it starts.
 package tools
@@ -25,7 +25,7 @@ const (
 	library     = "library"
 )
 
-// A Part is one file that decides what a program does. Path is where this machine has it; it is not in Text.
+// A Part is one file that decides what a program does. Path is the file's path on this machine; Text does not have it.
 type Part struct {
 	Role, Name, Path string
 	Hash             string // SHA-256 of its content; "": no file of this name was found
@@ -43,7 +43,7 @@ type Finder struct {
 
 	mu     sync.Mutex
 	memory *memory  // nil: it was not read
-	dirs   []string // of libraries, once read
+	dirs   []string // folders of libraries, once read
 }
 
 // New returns a Finder that searches the absolute folders of a PATH. Hashes of files are remembered in a file of folder cache;
@@ -65,9 +65,10 @@ func (f *Finder) Find(name string) ([]Part, error) {
 	})
 }
 
-// Around returns the parts of a program but for its own file, which may lie anywhere: what this machine has to interpret or to
-// load it. hash is the SHA-256 of the file, and open reads it, if that is not remembered. A part that is nowhere is among them,
-// without a hash. An interpreter given by a relative path is not: it is a file of the program's folder.
+// Around returns the parts of a program without its own file, which may lie anywhere: the files of this machine that
+// interpret or load it. hash is the SHA-256 of the program's file; open opens it if its facts are not remembered. A
+// missing part is in the result, without a hash. An interpreter with a relative path is left out: it is a file of the
+// program's folder.
 func (f *Finder) Around(name, hash string, open func() (io.ReadCloser, error)) ([]Part, error) {
 	return f.collect(func(c *closure) error {
 		facts, err := f.memory.content(hash, open)
@@ -82,14 +83,14 @@ func (f *Finder) Around(name, hash string, open func() (io.ReadCloser, error)) (
 	})
 }
 
-// collect returns the parts that find adds.
+// collect returns the parts that find adds to a closure.
 func (f *Finder) collect(find func(*closure) error) ([]Part, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.memory == nil {
 		f.memory = newMemory(f.cache)
 	}
-	defer f.memory.save() // a failure costs the next process a second read
+	defer f.memory.save() // after a failure the next process reads the files again
 	c := closure{f: f, seen: map[string]bool{}}
 	if err := find(&c); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (f *Finder) collect(find func(*closure) error) ([]Part, error) {
 	return c.parts, nil
 }
 
-// look finds a program as a shell does. Names with a slash are none.
+// look finds a program as a shell does. A name with a slash is not found.
 func (f *Finder) look(name string) (string, error) {
 	for _, dir := range filepath.SplitList(f.path) {
 		if !filepath.IsAbs(dir) {

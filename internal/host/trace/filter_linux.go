@@ -16,12 +16,12 @@ const (
 	offsetArgs = 16
 )
 
-// notReading are flags of opens that read no existing content: a path alone, a file that the open makes or empties, or a
-// file without a name.
+// notReading are flags of opens that read no existing content: the open is of a path only, makes or empties the file,
+// or makes a file without a name.
 const notReading = unix.O_PATH | unix.O_CREAT | unix.O_TRUNC | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
 
-// Filter is the program by which the kernel hands calls to a tracer: opens for reading, executions and changes of the working
-// directory and, with looks, tests of paths. It has no state: commands share it.
+// Filter is the program by which the kernel hands calls to a tracer: opens for reading, executions and changes of the
+// working directory and, with looks, tests of paths. The program has no state, so commands share it.
 func Filter(looks bool) []unix.SockFilter {
 	if looks {
 		return looking()
@@ -34,8 +34,8 @@ var (
 	looking = sync.OnceValue(func() []unix.SockFilter { return newFilter(true) })
 )
 
-// ListenerFlags are those with which Filter is installed. Where the kernel can (Linux 5.19), a signal does not interrupt a call
-// that the tracer has taken: otherwise calls fail with EINTR that do not without a tracer.
+// ListenerFlags are the flags for the installation of Filter. From Linux 5.19 on, a signal does not interrupt a call
+// that the tracer has taken. Before, a tracer makes some calls fail with EINTR.
 func ListenerFlags() uintptr {
 	if Uninterrupted() {
 		return unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
@@ -43,7 +43,8 @@ func ListenerFlags() uintptr {
 	return unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
 }
 
-// Uninterrupted tells whether the kernel knows these flags: then it reads the filter, and there is none here.
+// Uninterrupted tells whether the kernel knows these flags. It installs no filter: if the kernel knows the flags, it
+// fails because the filter is missing.
 var Uninterrupted = sync.OnceValue(func() bool {
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0)
 	return errno == unix.EFAULT
@@ -86,7 +87,8 @@ func newFilter(looks bool) []unix.SockFilter {
 		op(equal, call, 0, 4)
 		load(offsetArgs)
 		op(equal, workingDirectory, 1, 0)
-		give(unix.SECCOMP_RET_ALLOW) // a file of an open folder, or an open file: the program knows that it is there
+		// a file of an open folder, or an open file: the program knows that the file exists
+		give(unix.SECCOMP_RET_ALLOW)
 		give(unix.SECCOMP_RET_USER_NOTIF)
 	}
 	give(unix.SECCOMP_RET_ALLOW)
@@ -96,10 +98,10 @@ func newFilter(looks bool) []unix.SockFilter {
 // workingDirectory is unix.AT_FDCWD as the kernel passes it.
 const workingDirectory = 1<<32 + unix.AT_FDCWD
 
-// wholeCalls are handed over whatever their arguments. The flags of openat2 lie in memory.
+// wholeCalls are handed to the tracer whatever their arguments. The flags of openat2 lie in memory.
 var wholeCalls = []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_OPENAT2}
 
-// lookCalls test a path, relative to the folder that is their first argument.
+// lookCalls test a path, relative to the folder in their first argument.
 var lookCalls = []uint32{unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2}
 
 // openCall is a system call that opens a file, and the number of the argument with its flags.

@@ -6,8 +6,8 @@ const thisArch = unix.AUDIT_ARCH_AARCH64
 
 var openCalls = []openCall{{unix.SYS_OPENAT, 2}}
 
-// oldOpen is no call here.
+// oldOpen stands for a call that does not exist here.
 const oldOpen = -1
 
-// oldLooks are none here.
+// oldLooks is empty: such calls do not exist here.
 var oldLooks []uint32

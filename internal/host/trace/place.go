@@ -8,10 +8,10 @@ import (
 // places sorts the paths that commands open.
 type places struct {
 	look   *Look
-	inputs map[string]bool // of Look.Inputs
-	others map[string]bool // of Look.Others
-	own    map[string]bool // of Look.Outputs
-	seen   map[string]bool // paths that were opened; "r " and an input that was read; "s " and a path that was looked for
+	inputs map[string]bool // paths of Look.Inputs
+	others map[string]bool // paths of Look.Others
+	own    map[string]bool // paths of Look.Outputs
+	seen   map[string]bool // the opened paths; "r " and an input that was read; "s " and a path that was looked for
 }
 
 // mostSeen bounds the memory of paths.
@@ -31,7 +31,7 @@ func newPlaces(look *Look) *places {
 	return p
 }
 
-// within returns the path of an absolute, clean name relative to a folder; false if it is not below.
+// within returns the path of an absolute, clean name relative to a folder; false if the name is not below the folder.
 func within(name, folder string) (string, bool) {
 	rel, ok := strings.CutPrefix(name, folder)
 	if !ok || len(rel) < 2 || rel[0] != '/' {
@@ -53,15 +53,15 @@ func (p *places) relevant(name string) bool {
 	return false
 }
 
-// find says what a path, absolute and clean, is that was opened. exists looks at a path as the command sees it, kind at one
-// of the project.
+// find classifies an opened path, which is absolute and clean. exists looks at a path as the command sees it, kind
+// looks at a path of the project.
 func (p *places) find(name string, exists func(string) bool, kind func(string) Kind) []Finding {
 	rel, inWork := p.place(name)
 	if rel == "" || p.seen[name] {
 		return nil
 	}
 	p.remember(name)
-	if inWork && exists(name) { // an input, or made by the command
+	if inWork && exists(name) { // the path is an input, or made by the command
 		return p.reads(rel)
 	}
 	if below(p.own, rel) {
@@ -73,7 +73,7 @@ func (p *places) find(name string, exists func(string) bool, kind func(string) K
 	if k := kind(rel); k != 0 {
 		return []Finding{{k, rel}}
 	}
-	// Of what is not there at all, a folder may be known.
+	// If the path does not exist at all, one of its folders may be known.
 	for at := path.Dir(rel); at != "."; at = path.Dir(at) {
 		if p.others[at] && !p.seen[p.look.Work+"/"+at] {
 			p.remember(p.look.Work + "/" + at)
@@ -83,7 +83,7 @@ func (p *places) find(name string, exists func(string) bool, kind func(string) K
 	return nil
 }
 
-// sought says what a path is whose existence was tested.
+// sought classifies a path whose existence was tested.
 func (p *places) sought(name string, exists func(string) bool, kind func(string) Kind) []Finding {
 	rel, _ := p.place(name)
 	key := "s " + name
@@ -114,7 +114,7 @@ func (p *places) place(name string) (rel string, inWork bool) {
 	return rel, inWork
 }
 
-// below reports whether a path is one of some, or lies in one.
+// below reports whether a path is in a list, or below a path in the list.
 func below(some map[string]bool, rel string) bool {
 	for at := rel; at != "."; at = path.Dir(at) {
 		if some[at] {
@@ -124,7 +124,7 @@ func below(some map[string]bool, rel string) bool {
 	return false
 }
 
-// reads are the entries of Look.Inputs that a path is or lies in, each for the first time only.
+// reads returns the entries of Look.Inputs that hold a path, each entry only the first time.
 func (p *places) reads(rel string) (found []Finding) {
 	for at := rel; ; at = path.Dir(at) {
 		if p.inputs[at] && !p.seen["r "+at] {

@@ -23,8 +23,8 @@ var (
 	credentialForms   = []string{"", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".txt", ".env", ".xml", ".properties"}
 )
 
-// Private reports whether a path of a project is one that nothing should propose as an input: it belongs to a tool, or looks
-// like a credential.
+// Private reports whether a path of a project must not be proposed as an input: it belongs to a tool, or looks like a
+// credential.
 func Private(rel string) bool {
 	for part := range strings.SplitSeq(path.Dir(rel), "/") {
 		if slices.Contains(privateFolders, part) {
@@ -42,7 +42,8 @@ func Private(rel string) bool {
 		slices.Contains(credentialNames, stem) && slices.Contains(credentialForms, ext) {
 		return true
 	}
-	// A program or a table may be about tokens. A file of settings whose name says so holds them.
+	// The name of a program or a table may only mean that it is about tokens. A file of settings with such a name holds
+	// tokens.
 	return slices.Contains(credentialForms, ext) && slices.ContainsFunc(credentialWords, func(word string) bool {
 		return stem == word || stem == word+"s" || strings.HasSuffix(stem, "-"+word) || strings.HasSuffix(stem, "_"+word) ||
 			strings.HasSuffix(stem, "."+word) || strings.HasSuffix(stem, "-"+word+"s") || strings.HasSuffix(stem, "_"+word+"s")

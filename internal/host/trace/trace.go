@@ -1,8 +1,8 @@
-// Package trace tells which files a command opens, and which it tries to open or looks for in vain.
+// Package trace tells which files a command opens, and which missing files it tries to open or looks for.
 //
-// A seccomp filter hands each system call that opens or tests a path to a tracer, of the command and of all processes that it
-// starts: a thread of this process, which reads the path and lets the call go on. All other calls run at full speed. Debuggers
-// work on a traced command, because nothing is attached to it.
+// A seccomp filter hands to a tracer each system call of the command, and of all processes that it starts, that opens
+// or tests a path. The tracer is a thread of this process; it reads the path and lets the call go on. All other calls
+// run at full speed. Debuggers work on a traced command, because nothing is attached to it.
 //
 // The path is read while the caller waits, but another thread of it may change that memory before the kernel reads it
 // again. So findings are advice for people, never a reason to trust a result.
@@ -23,17 +23,17 @@ type Look struct {
 	Work   string
 	Inputs []string
 
-	// Project lists the names of one folder of this machine, absolute and clean: with links and without. Its files
-	// are looked for there and, because commands use relative paths, at the same places below Work.
+	// Project lists the names of one folder of this machine, absolute and clean: with links and without. A file of the
+	// project is recognized by its path there and, because commands use relative paths, by the same path below Work.
 	Project []string
 
 	// Others are further paths below Work whose absence is worth a Missing.
 	Others []string
 
-	// Outputs lists paths below Work that the command makes: they are no findings, nor is what lies in them.
+	// Outputs lists paths below Work that the command makes: neither they nor files in them are findings.
 	Outputs []string
 
-	// Looks has tests of existence traced as well (Sought), which programs make more often than opens.
+	// Looks says to trace tests of existence, too (Sought), which are more frequent than opens.
 	Looks bool
 
 	// Report is a file of this machine, to which findings are appended as they are made.
@@ -49,7 +49,8 @@ const (
 	File    Kind = 'f' // a file of the project that is not in Work
 	Folder  Kind = 'd' // a folder of the project that is not in Work: listed or entered
 	Missing Kind = 'm' // an entry of Look.Others that is not in Work
-	Sought  Kind = 's' // a File, Folder or Missing whose existence was tested in vain; whether it was opened too, its own finding says
+	// a File, Folder or Missing whose existence was tested in vain; if it was also opened, there is another finding
+	Sought Kind = 's'
 )
 
 // A Finding is a path that a command has opened or tried to open for reading, or has looked for: relative to Look.Work or
@@ -62,7 +63,7 @@ type Finding struct {
 // MostFindings bounds the findings of one command. More are not reported.
 const MostFindings = 4096
 
-// mostSought bounds how many of them are Sought, so that these leave room for others.
+// mostSought bounds the number of Sought findings, so that they leave room for others.
 const mostSought = MostFindings / 8
 
 // ErrUnavailable is wrapped if this system cannot trace.
@@ -79,8 +80,8 @@ func (f Finding) Append(b []byte) []byte {
 	return append(strconv.AppendQuote(b, f.Path), '\n')
 }
 
-// Parse reads a report, without lines that are not whole, and without paths that lead out of their folder: a record may
-// be another's.
+// Parse reads a report. It skips incomplete lines and, as a record may come from another user, paths that lead out of
+// their folder.
 func Parse(report string) []Finding {
 	var list []Finding
 	for line := range strings.Lines(report) {

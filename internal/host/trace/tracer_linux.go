@@ -22,16 +22,16 @@ type Tracer struct {
 	project string
 	report  *os.File
 	found   int               // findings so far
-	sought  int               // of which these are Sought
-	folders map[uint32]string // working directories, by thread, until any thread changes its own
+	sought  int               // number of Sought findings among them
+	folders map[uint32]string // working directories, by thread; emptied when a thread changes its own
 	call    notification
 	line    []byte
 	text    [unix.PathMax]byte
 	link    [unix.PathMax]byte
 }
 
-// Possible reports whether this system can trace commands. Whether this machine lets its users do so shows when one is
-// traced.
+// Possible reports whether this system can trace commands. Whether this machine lets its users trace shows when a
+// command is traced.
 func Possible() bool { return true }
 
 // notification is struct seccomp_notif. The kernel fills in its own form, which may be longer.
@@ -67,8 +67,8 @@ func New(look *Look) (*Tracer, error) {
 	return t, nil
 }
 
-// serve answers calls until no process has the filter any more, and closes the listener. A command whose tracer has
-// ended cannot open files.
+// serve answers calls until no process has the filter any more, and closes the listener. Once its tracer has ended, a
+// command cannot open files.
 func (t *Tracer) serve(listener int) {
 	defer t.report.Close()
 	defer unix.Close(listener)
@@ -80,7 +80,7 @@ func (t *Tracer) serve(listener int) {
 	}
 }
 
-// alive waits for a call, and reports whether there is one: false once no process has the filter any more.
+// alive waits for a call, and reports whether a call has come: false once no process has the filter any more.
 func alive(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for {
@@ -95,7 +95,8 @@ func alive(listener int) bool {
 	}
 }
 
-// answer waits for a call and lets it go on. false: no call has come, or its caller has ended meanwhile.
+// answer waits for a call and lets the call go on. It returns false if no call has come, or its caller has ended
+// meanwhile.
 func (t *Tracer) answer(listener int) bool {
 	if !waits() && !alive(listener) {
 		return false
@@ -111,8 +112,8 @@ func (t *Tracer) answer(listener int) bool {
 	return true
 }
 
-// waits reports whether this kernel ends the wait for a call once no process has the filter any more (Linux 6.11). With others,
-// poll tells that, which is one more system call for each call.
+// waits reports whether this kernel ends the wait for a call once no process has the filter any more (Linux 6.11). With
+// earlier kernels poll tells this, which costs one more system call for each call.
 var waits = sync.OnceValue(func() bool {
 	var name unix.Utsname
 	var major, minor int
@@ -134,7 +135,7 @@ func (t *Tracer) look(n *notification) {
 		defer clear(t.folders)
 		at, name = unix.AT_FDCWD, n.args[0]
 	case unix.SYS_EXECVE:
-		delete(t.folders, n.pid) // the number may have been another process's
+		delete(t.folders, n.pid) // the number may belong to another process by now
 		at, name = unix.AT_FDCWD, n.args[0]
 	case oldOpen:
 		at, name = unix.AT_FDCWD, n.args[0]
@@ -175,7 +176,7 @@ func (t *Tracer) look(n *notification) {
 	t.add(found)
 }
 
-// folder is the path of what a thread has open, or of its working directory; "" if it has none.
+// folder is the path of a folder that a thread has open, or of its working directory; "" if there is none.
 func (t *Tracer) folder(thread uint32, fd int32) string {
 	if fd == unix.AT_FDCWD {
 		if folder, ok := t.folders[thread]; ok {
@@ -248,7 +249,7 @@ func (t *Tracer) reads(n *notification) bool {
 	return f&notReading == 0 && f&unix.O_ACCMODE != unix.O_WRONLY
 }
 
-// read reads a C string of a process. nil: it has none there, or its memory cannot be read.
+// read reads a C string of a process; nil if there is no string, or the process's memory cannot be read.
 func (t *Tracer) read(pid int, address uintptr) []byte {
 	const page = 4096 // reading does not cross into a page that may not exist
 	for n := 0; n < len(t.text); {
@@ -293,7 +294,7 @@ func (t *Tracer) Await(socket int) {
 			}
 		}
 	}
-	if listener < 0 { // the command did not start
+	if listener < 0 { // the command has not started
 		t.Discard()
 		return
 	}

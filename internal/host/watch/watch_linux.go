@@ -13,8 +13,8 @@ type Tree struct{ fd int }
 const changes = unix.IN_ATTRIB | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_MODIFY |
 	unix.IN_MOVE | unix.IN_MOVE_SELF
 
-// Folders watches folders, without those in them that are not listed. A change through a memory mapping shows only once
-// the file is closed.
+// Folders watches the listed folders, but not the folders in them unless they are listed, too. A change through a
+// memory mapping shows only once the file is closed.
 func Folders(paths []string) (*Tree, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -29,8 +29,8 @@ func Folders(paths []string) (*Tree, error) {
 	return &Tree{fd}, nil
 }
 
-// Touched reports whether anything may have changed since the tree is watched. Once true, it stays so. A nil Tree is
-// always touched.
+// Touched reports whether anything may have changed since the watch began. Once true, it stays so. A nil Tree is always
+// touched.
 func (t *Tree) Touched() bool {
 	if t == nil {
 		return true

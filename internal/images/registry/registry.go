@@ -18,12 +18,12 @@ import (
 	"e3/internal/images"
 )
 
-// A Client is an images.Registry. It uses the credentials that docker login or podman login have left for this user.
+// A Client is an images.Registry. It uses this user's credentials of docker login or podman login.
 type Client struct {
 	Agent string // User-Agent of its requests
 }
 
-// Open implements images.Registry. No request is made yet.
+// Open implements images.Registry. It makes no request yet.
 func (c Client) Open(_ context.Context, text, digest string) (images.Source, error) {
 	var ref name.Reference
 	ref, err := name.ParseReference(text)
@@ -79,7 +79,7 @@ func (s *source) Blob(ctx context.Context, d image.Descriptor) (io.ReadCloser, e
 // Close implements images.Source.
 func (s *source) Close() error { return nil }
 
-// explained adds what to do.
+// explained adds advice to an error.
 func explained(err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) {

@@ -60,6 +60,14 @@ func (a *Attempt) Pruned() *record.Tombstone {
 	return nil
 }
 
+// Peak is the greatest memory that its command used, in bytes; 0 if its record does not tell.
+func (a *Attempt) Peak() int64 {
+	if a.Execution == nil || a.Execution.Detail == nil {
+		return 0
+	}
+	return a.Execution.Detail.PeakRSS
+}
+
 // At is the time of the attempt's beginning, which its id holds.
 func (a *Attempt) At() time.Time {
 	if a.StartedAt.IsZero() {

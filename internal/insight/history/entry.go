@@ -25,7 +25,7 @@ type Entry struct {
 	Batch        runview.Batch      `json:"batch,omitzero"`
 	Duration     *moment.Millis     `json:"ms,omitempty"` // until now while it runs
 	Reason       string             `json:"reason,omitempty"`
-	PeakRSS      int64              `json:"peakRss,omitempty"`  // bytes
+	PeakRSS      int64              `json:"peakRss,omitempty"`  // of its largest process; with limits, of all together
 	Runs         []string           `json:"runs,omitempty"`     // that used it, earliest first
 	Answered     int                `json:"answered,omitempty"` // how many of them found it in the cache
 	Pruned       *runview.Rejection `json:"pruned,omitempty"`   // removal of its record
@@ -58,9 +58,7 @@ func (a *Attempt) Entry() Entry {
 	}
 	if e := a.Execution; e != nil {
 		entry = EntryOf(e)
-		if e.Detail != nil {
-			entry.PeakRSS = e.Detail.PeakRSS
-		}
+		entry.PeakRSS = a.Peak()
 	} else if a.Err != nil {
 		entry.Fault = a.Err.Error()
 	}

@@ -35,8 +35,8 @@ func (s *Sheet) Section(title string) {
 	s.Ink(0, s.Style.Bold, "%s", title)
 }
 
-// Field writes a labelled line below a heading; a field without text is left out. One without a label goes on with the
-// field above.
+// Field writes a labelled line below a heading; a field without text is left out. A label has at most nine letters. A field
+// without a label goes on with the field above.
 func (s *Sheet) Field(label, format string, args ...any) {
 	text := human.Line(fmt.Sprintf(format, args...))
 	if text == "" {
