@@ -115,7 +115,7 @@ func plain(list []any) (*List, error) {
 		if !ok || v == nil {
 			return nil, &manifest.ItemError{Item: i, Text: "it is " + kind(v) + ", and an element of a list of single values is not"}
 		}
-		l.Items = append(l.Items, manifest.ListItem{Values: []string{text}})
+		l.Items = append(l.Items, []string{text})
 	}
 	return l, nil
 }
@@ -167,8 +167,8 @@ func (c *columns) close() error {
 		return err
 	}
 	for i := range c.list.Items {
-		for len(c.list.Items[i].Values) < len(c.list.Columns) {
-			c.list.Items[i].Values = append(c.list.Items[i].Values, "")
+		for len(c.list.Items[i]) < len(c.list.Columns) {
+			c.list.Items[i] = append(c.list.Items[i], "")
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func objects(list []any) (*List, error) {
 		if len(l.Columns) > maxColumns {
 			return nil, fmt.Errorf("the elements have more than %d names", maxColumns)
 		}
-		l.Items = append(l.Items, manifest.ListItem{Values: values})
+		l.Items = append(l.Items, values)
 	}
 	return l, c.close()
 }
@@ -243,7 +243,7 @@ func members(o manifest.Object) (*List, error) {
 		if len(l.Columns) > maxColumns {
 			return nil, fmt.Errorf("the members have more than %d names", maxColumns)
 		}
-		l.Items = append(l.Items, manifest.ListItem{Values: values})
+		l.Items = append(l.Items, values)
 	}
 	return l, c.close()
 }
@@ -282,7 +282,7 @@ func table(data []byte, comma rune) (l *List, lines []int, err error) {
 		if len(row) > 1 && strings.Join(row, "") == "" { // spreadsheets write such a row at the end of a table
 			return nil, lines, &manifest.ItemError{Item: len(lines) - 1, Text: "the row has no values; remove it"}
 		}
-		l.Items = append(l.Items, manifest.ListItem{Values: row})
+		l.Items = append(l.Items, row)
 		if err := fits(l); err != nil {
 			return nil, nil, err
 		}
@@ -296,7 +296,7 @@ func lines(data []byte) (l *List, at []int) {
 	for line := range strings.Lines(string(bytes.TrimPrefix(data, []byte("\ufeff")))) {
 		number++
 		if line = strings.TrimSpace(line); line != "" {
-			l.Items = append(l.Items, manifest.ListItem{Values: []string{line}})
+			l.Items = append(l.Items, []string{line})
 			at = append(at, number)
 		}
 	}
@@ -306,9 +306,9 @@ func lines(data []byte) (l *List, at []int) {
 // Folder makes a list of the entries of a directory. Each item has the name of its entry; the name of a folder ends in
 // "/".
 func Folder(entries []string) (*List, error) {
-	l := &List{Names: 1, Columns: []string{""}}
+	l := &List{Names: 1, Columns: []string{""}, Files: entries}
 	for _, name := range entries {
-		l.Items = append(l.Items, manifest.ListItem{Values: []string{strings.TrimSuffix(name, "/")}, File: name})
+		l.Items = append(l.Items, []string{strings.TrimSuffix(name, "/")})
 	}
 	return l, l.Check()
 }
@@ -316,14 +316,14 @@ func Folder(entries []string) (*List, error) {
 // Glob makes a list of the files of a glob with one wildcard, each named by the text of the wildcard. The files are paths
 // below the folder at the beginning of the glob.
 func Glob(glob string, files []string) (*List, error) {
-	l := &List{Names: 1, Columns: []string{""}}
+	l := &List{Names: 1, Columns: []string{""}, Files: files}
 	prefix := manifest.GlobPrefix(glob)
 	for _, file := range files {
 		text, ok := manifest.Wildcard(glob, path.Join(prefix, file))
 		if !ok || text == "" {
 			return nil, fmt.Errorf("%s has no name, because the wildcard of %s stands for nothing there", path.Join(prefix, file), glob)
 		}
-		l.Items = append(l.Items, manifest.ListItem{Values: []string{text}, File: file})
+		l.Items = append(l.Items, []string{text})
 	}
 	return l, l.Check()
 }
@@ -339,7 +339,7 @@ func Files(pattern string, files []string) (*List, error) {
 	prefix := manifest.GlobPrefix(p.Glob)
 	for _, file := range files {
 		if texts, ok := p.Match(path.Join(prefix, file)); ok {
-			l.Items = append(l.Items, manifest.ListItem{Values: texts, File: file})
+			l.Items, l.Files = append(l.Items, texts), append(l.Files, file)
 		}
 	}
 	return l, l.Check()

@@ -21,10 +21,10 @@ func show(l *items.List) string {
 	}
 	for i := range l.Items {
 		b.WriteString("/ ")
-		for _, v := range l.Items[i].Values {
+		for _, v := range l.Items[i] {
 			fmt.Fprintf(&b, "%q ", v)
 		}
-		if f := l.Items[i].File; f != "" {
+		if f := l.File(i); f != "" {
 			b.WriteString("@" + f + " ")
 		}
 	}
@@ -159,8 +159,8 @@ func TestManyFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err = d.Expand(manifest.Lists{"raw": l}); err != nil || d.Faults() != nil {
-		t.Fatal(err, d.Faults())
+	if d, err = d.Expand(manifest.Lists{"raw": l}); err != nil || d.Pending() {
+		t.Fatal(err, d.Families)
 	}
 	if n := len(d.Tasks); n != 125_001 {
 		t.Errorf("%d tasks, want 125,001", n)

@@ -35,7 +35,7 @@ tasks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := &manifest.List{Columns: []string{"s"}, Names: 1, Items: []manifest.ListItem{{Values: []string{"a"}, File: "raw/a.txt"}}}
+	list := &manifest.List{Columns: []string{"s"}, Names: 1, Items: [][]string{{"a"}}, Files: []string{"raw/a.txt"}}
 	if d, err = d.Expand(manifest.Lists{d.Families[0].Sources[0].Key: list}); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ type named struct {
 	pos   Pos
 }
 
-func newDecoder(file string) *decoder {
+func newDecoder(file string, lists Lists) *decoder {
 	return &decoder{
 		report: &collector{file: file},
 		def:    &Definition{File: file, Version: DefaultVersion},
@@ -53,6 +53,7 @@ func newDecoder(file string) *decoder {
 		names:  map[string]named{},
 		fanIns: map[string]int32{},
 		shared: newSharer(),
+		lists:  lists,
 	}
 }
 

@@ -30,18 +30,6 @@ type Definition struct {
 	text []byte // content of the file, if it has such tasks: Expand reads it again
 }
 
-// Files lists the paths that the inputs link to, in file order: files, directories and glob patterns,
-// relative to the folder of the package file.
-func (d *Definition) Files() []string {
-	var files []string
-	for i := range d.Inputs {
-		if d.Inputs[i].Kind != ValueInput && d.Inputs[i].Kind != ParamInput {
-			files = append(files, d.Inputs[i].Path)
-		}
-	}
-	return files
-}
-
 // Entry is the name of the entry that s reads if the task has several outputs; "" if s reads the whole output.
 func (d *Definition) Entry(s Source) string {
 	if s.Entry < 0 {

@@ -2,10 +2,10 @@ package manifest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"e3/internal/format/notation"
 )
@@ -24,6 +24,16 @@ type Error struct {
 	Hint         string // what to do about it, or ""
 }
 
+// faultAt is a fault at a place of a file.
+func faultAt(file string, pos Pos, hint, format string, args ...any) Error {
+	return Error{file, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...), hint}
+}
+
+// compare orders faults by their place.
+func (e *Error) compare(f *Error) int {
+	return cmp.Or(cmp.Compare(e.Line, f.Line), cmp.Compare(e.Column, f.Column))
+}
+
 // Error gives "file:line:column: message (hint)".
 func (e *Error) Error() string {
 	s := e.Msg
@@ -38,17 +48,11 @@ func (e *Error) Error() string {
 
 // Error gives one line per fault.
 func (e Errors) Error() string {
-	var b strings.Builder
-	for i, err := range e {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(err.Error())
-	}
+	text := errors.Join(e.Unwrap()...).Error()
 	if len(e) >= MaxErrors {
-		fmt.Fprintf(&b, "\nonly the first %d faults are shown", MaxErrors)
+		text += fmt.Sprintf("\nonly the first %d faults are shown", MaxErrors)
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap gives the single faults to errors.As.
@@ -80,10 +84,14 @@ func (c *collector) add(pos Pos, hint, format string, args ...any) {
 	if c.full() {
 		return
 	}
-	c.errs = append(c.errs, &Error{
-		File: c.file, Line: int(pos.Line), Column: int(pos.Column),
-		Msg: fmt.Sprintf(format, args...), Hint: hint,
-	})
+	e := faultAt(c.file, pos, hint, format, args...)
+	c.errs = append(c.errs, &e)
+}
+
+// end adds the fault at which the reading of the file ended, and is the error to return.
+func (c *collector) end(fault *syntaxError) error {
+	c.add(fault.pos, fault.hint, "%s", fault.msg)
+	return c.result()
 }
 
 // result is the error to return: nil when there were no faults.
@@ -91,9 +99,7 @@ func (c *collector) result() error {
 	if len(c.errs) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(c.errs, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
+	slices.SortStableFunc(c.errs, (*Error).compare)
 	return c.errs
 }
 

@@ -316,18 +316,17 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 	}
 	rows = make([]row, len(l.Items))
 	seen := make(map[string]int, len(l.Items))
-	for i := range l.Items {
-		it := &l.Items[i]
+	for i, values := range l.Items {
 		r := row{names: make([]record.EnvVar, len(naming)), constants: make([]record.EnvVar, len(with))}
 		for j, k := range naming {
-			r.names[j] = record.EnvVar{Name: names[j], Value: it.Values[k]}
-			if it.Values[k] == "" {
+			r.names[j] = record.EnvVar{Name: names[j], Value: values[k]}
+			if values[k] == "" {
 				b.fail(d, f.pos, "matrix: item %d of %s has no %s", i+1, f.text, names[j])
 				return head, nil
 			}
 		}
 		for j, c := range with {
-			r.constants[j] = record.EnvVar{Name: c.name, Value: it.Values[find(c.column)]}
+			r.constants[j] = record.EnvVar{Name: c.name, Value: values[find(c.column)]}
 		}
 		text := r.label()
 		if first, again := seen[text]; again {
@@ -346,8 +345,8 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 
 // place names an item in a message.
 func (l *List) place(i int) string {
-	if l.Items[i].File != "" {
-		return truncate(l.Items[i].File)
+	if file := l.File(i); file != "" {
+		return truncate(file)
 	}
 	return fmt.Sprintf("item %d", i+1)
 }
@@ -359,7 +358,7 @@ func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []r
 	var without []string
 	seen := map[string]bool{}
 	for i := range l.Items {
-		switch v := l.Items[i].Values[column]; {
+		switch v := l.Items[i][column]; {
 		case v == "":
 			without = append(without, l.place(i))
 		case !seen[v]:
@@ -379,7 +378,7 @@ func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []r
 
 // doubt notes something about the items of a matrix for Lint.
 func (d expander) doubt(pos Pos, format string, args ...any) {
-	w := Warning{d.def.File, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...)}
+	w := Warning(faultAt(d.def.File, pos, "", format, args...))
 	if !slices.Contains(d.def.doubts, w) {
 		d.def.doubts = append(d.def.doubts, w)
 	}

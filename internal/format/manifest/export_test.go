@@ -1,5 +1,10 @@
 package manifest
 
+import (
+	"errors"
+	"slices"
+)
+
 import "strings"
 
 // ParseSplit is Parse with YAML files above the threshold read in pieces of at least this many bytes.
@@ -9,13 +14,24 @@ func ParseSplit(name string, data []byte, threshold, piece int64) (*Definition, 
 
 // SplitsCleanly reports whether data would be read in pieces without a fallback, and their number.
 func SplitsCleanly(data []byte, piece int64) (pieces int, ok bool) {
-	d := newDecoder("test")
+	d := newDecoder("test", nil)
 	plan, err := planPieces(section(data), piece, d)
 	if err != nil {
 		return 0, false
 	}
 	ok, err = readPieces(section(data), piece, d)
 	return len(plan), ok && err == nil
+}
+
+// Faults returns the faults of the families.
+func (d *Definition) Faults() error {
+	var errs []error
+	for i := range d.Families {
+		if err := d.Families[i].Fault; err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ResolvePlain reads a scalar without quotes.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -69,41 +68,30 @@ func (d *Definition) Pending() bool {
 	return slices.ContainsFunc(d.Families, func(f Family) bool { return f.Pending })
 }
 
-// Faults returns the faults of the families.
-func (d *Definition) Faults() error {
-	var errs []error
-	for i := range d.Families {
-		if err := d.Families[i].Fault; err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Encode returns the definition object of a file whose tasks depend on lists of items: the file as JSON, without comments.
 func (d *Definition) Encode() ([]byte, error) {
-	n, err := treeOf(d.File, d.text)
-	if err != nil {
+	file := newDecoder(d.File, nil)
+	n, fault := file.document(d.text)
+	if err := file.result(fault); err != nil {
 		return nil, err
 	}
 	n.quoteTexts()
-	n.name("room", d.Room)
+	n.setRoom(d.Room)
 	n.nameImages(d.Images)
-	return append(n.appendJSON(nil), '\n'), nil
+	file.written = true
+	return append(appendJSON(nil, file.value("", &n), true), '\n'), nil
 }
 
-// name gives a key of a mapping the name of a room.
-func (n *node) name(key string, r Room) {
+// setRoom gives the tree of a file the room of the definition.
+func (n *node) setRoom(r Room) {
 	if r == NoRoom {
 		return
 	}
-	for i := 0; i+1 < len(n.list); i += 2 {
-		if n.list[i].text == key {
-			n.list[i+1].text = r.String()
-			return
-		}
+	if value := n.member("room"); value.kind == stringNode {
+		value.text = r.String()
+		return
 	}
-	n.list = append(n.list, node{kind: stringNode, text: key}, node{kind: stringNode, text: r.String()})
+	n.list = append(n.list, node{kind: stringNode, text: "room"}, node{kind: stringNode, text: r.String()})
 }
 
 // DecodeDefinition reads a definition object. Its messages have no positions, because people do not know this form of
@@ -117,72 +105,6 @@ func DecodeDefinition(data []byte) (*Definition, error) {
 		return nil, errors.New("definition: no task depends on a list of items")
 	}
 	return d, nil
-}
-
-// treeOf reads a whole file as one tree.
-func treeOf(name string, text []byte) (*node, error) {
-	d := newDecoder(name)
-	file := section(text)
-	look, err := scan(file)
-	if err != nil {
-		return nil, err
-	}
-	if look.bom {
-		text = text[len(byteOrderMark):]
-	}
-	if look.first == '{' {
-		r := newJSONReader(section(text), d)
-		if tok, fault := r.token(); fault == nil {
-			if n, fault := r.value(tok, 0); fault == nil {
-				if _, err := r.dec.Token(); err == io.EOF {
-					return &n, d.report.result()
-				}
-			}
-		}
-		d = newDecoder(name)
-	}
-	y := &yamlReader{decoder: d}
-	root, fault := y.parse(text)
-	if fault != nil {
-		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-		return nil, d.report.result()
-	}
-	n := y.convert(root, 0)
-	return &n, d.report.result()
-}
-
-// appendJSON appends a node as compact JSON, members in their order.
-func (n *node) appendJSON(b []byte) []byte {
-	switch n.kind {
-	case stringNode:
-		return appendJSONString(b, n.text)
-	case nullNode:
-		return append(b, "null"...)
-	case listNode:
-		b = append(b, '[')
-		for i := range n.list {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = n.list[i].appendJSON(b)
-		}
-		return append(b, ']')
-	case mapNode:
-		b = append(b, '{')
-		for i := 0; i+1 < len(n.list); i += 2 {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendJSONString(b, n.list[i].text), ':')
-			b = n.list[i+1].appendJSON(b)
-		}
-		return append(b, '}')
-	}
-	if json.Valid([]byte(n.text)) {
-		return append(b, n.text...)
-	}
-	number, _ := ScalarText(new(decoder).value("", n))
-	return append(b, number...)
 }
 
 // quoteTexts makes strings of scalars that are used as texts and are no numbers of JSON: an item 007, or the variable
@@ -219,9 +141,8 @@ func (n *node) member(key string) *node {
 // fail notes a fault that lies in the lists of items, and is therefore none of the file's Errors.
 func (b *base) fail(d expander, pos Pos, format string, args ...any) {
 	if b.fault == nil {
-		e := &Error{File: d.report.file, Line: int(pos.Line), Column: int(pos.Column)}
-		e.Msg = "task " + b.spec.Base + ": " + fmt.Sprintf(format, args...)
-		b.fault = e
+		e := faultAt(d.report.file, pos, "", "task %s: %s", b.spec.Base, fmt.Sprintf(format, args...))
+		b.fault = &e
 	}
 	b.pending = true
 }
@@ -451,13 +372,9 @@ func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label str
 		d.report.add(pos, "write "+name+"."+to.spec.Outputs[0].Name, "task %s: %s has several outputs, and one of them is the source of items", b.spec.Base, to.spec.Base)
 		return s, false
 	case to.spec.Several:
-		i := slices.IndexFunc(to.spec.Outputs, func(o Output) bool { return o.Name == entry })
+		i := to.spec.output(entry)
 		if i < 0 {
-			names := make([]string, len(to.spec.Outputs))
-			for k := range names {
-				names[k] = to.spec.Outputs[k].Name
-			}
-			d.report.add(pos, "the outputs are "+listed(names), "task %s: the task %s has no output %q", b.spec.Base, to.spec.Base, truncate(entry))
+			d.report.add(pos, "the outputs are "+listed(to.spec.outputNames()), "task %s: the task %s has no output %q", b.spec.Base, to.spec.Base, truncate(entry))
 			return s, false
 		}
 		out, s.Entry = &to.spec.Outputs[i], entry

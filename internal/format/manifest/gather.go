@@ -49,7 +49,7 @@ func (w *wire) what() string {
 func (d *Definition) note(fan int32, l *List, rows []int32) {
 	values := ItemValues{Names: l.Columns, Values: make([]string, 0, len(rows)*len(l.Columns))}
 	for _, r := range rows {
-		values.Values = append(values.Values, l.Items[r].Values...)
+		values.Values = append(values.Values, l.Items[r]...)
 	}
 	if d.FanValues == nil {
 		d.FanValues = FanValues{}

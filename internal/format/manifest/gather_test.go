@@ -24,9 +24,8 @@ tasks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err = d.Expand(manifest.Lists{"raw": {Names: 2, Columns: []string{"sample", "lane"}, Items: []manifest.ListItem{
-		{Values: []string{"s1", "L1"}, File: "s1_L1.fq"}, {Values: []string{"s1", "L2"}, File: "s1_L2.fq"}, {Values: []string{"s2", "L1"}, File: "s2_L1.fq"},
-	}}})
+	d, err = d.Expand(manifest.Lists{"raw": {Names: 2, Columns: []string{"sample", "lane"}, Items: [][]string{{"s1", "L1"}, {"s1", "L2"}, {"s2", "L1"}},
+		Files: []string{"s1_L1.fq", "s1_L2.fq", "s2_L1.fq"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

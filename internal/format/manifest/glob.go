@@ -45,24 +45,16 @@ func GlobPrefix(pattern string) string {
 // MatchGlob reports whether the file at the clean relative path rel matches the pattern. Its time is at most
 // proportional to the product of both lengths.
 func MatchGlob(pattern, rel string) bool {
-	p, name := strings.Split(pattern, "/"), strings.Split(rel, "/")
-	at := globStart(p)
-	for i, part := range name {
-		if part == repositoryDir && i < len(name)-1 {
-			return false
-		}
-		if at = globStep(p, at, part); len(at) == 0 {
-			return false
-		}
+	folder, names := GlobIn(pattern), strings.Split(rel, "/")
+	last := len(names) - 1
+	for _, name := range names[:last] {
+		folder = folder.Enter(name)
 	}
-	return globAccepts(p, at)
+	return folder.Match(names[last])
 }
 
 // Matching keeps the set of all possible positions in the pattern, in ascending order: the parts that may match the
 // next part of the path. The position len(parts) means that the pattern is used up.
-
-// globStart is the set before the first part of the path.
-func globStart(parts []string) []int { return globClose(parts, nil, 0) }
 
 // globClose adds a position, and the positions reached from it if "**" stands for nothing. A final "**" must stand for
 // something.
@@ -99,10 +91,6 @@ func globStep(parts []string, at []int, name string) []int {
 		}
 	}
 	return next
-}
-
-func globAccepts(parts []string, at []int) bool {
-	return len(at) > 0 && at[len(at)-1] == len(parts)
 }
 
 // matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one more character. Earlier
@@ -144,7 +132,7 @@ type GlobAt struct {
 // GlobIn returns the folder to which a pattern is relative.
 func GlobIn(pattern string) GlobAt {
 	parts := strings.Split(pattern, "/")
-	return GlobAt{parts, globStart(parts)}
+	return GlobAt{parts, globClose(parts, nil, 0)}
 }
 
 // Enter returns the folder with this name. It is [GlobAt.Closed] if no file below it can match.
@@ -173,7 +161,10 @@ func (g GlobAt) EnterLink(name string) (to GlobAt, passed bool) {
 func (g GlobAt) Closed() bool { return len(g.at) == 0 || g.at[0] == len(g.parts) }
 
 // Match reports whether the file of this name matches the pattern.
-func (g GlobAt) Match(name string) bool { return globAccepts(g.parts, globStep(g.parts, g.at, name)) }
+func (g GlobAt) Match(name string) bool {
+	at := globStep(g.parts, g.at, name)
+	return len(at) > 0 && at[len(at)-1] == len(g.parts)
+}
 
 // Hides reports whether the file of this name fails to match only because it is hidden. Parts that fit any name do not
 // count.

@@ -74,21 +74,10 @@ func (d *Definition) Resolve(images map[string]string) { d.Images = images }
 
 // nameImages replaces references in the tree of a file by the resolved images.
 func (n *node) nameImages(images map[string]string) {
-	for i := 0; i+1 < len(n.list); i += 2 {
-		key, value := &n.list[i], &n.list[i+1]
-		switch key.text {
-		case "image":
-			value.resolve(images)
-		case "tasks":
-			for k := 1; k < len(value.list); k += 2 {
-				task := &value.list[k]
-				for j := 0; j+1 < len(task.list); j += 2 {
-					if task.list[j].text == "image" {
-						task.list[j+1].resolve(images)
-					}
-				}
-			}
-		}
+	n.member("image").resolve(images)
+	tasks := n.member("tasks")
+	for i := 1; i < len(tasks.list); i += 2 {
+		tasks.list[i].member("image").resolve(images)
 	}
 }
 

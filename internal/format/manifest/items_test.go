@@ -15,7 +15,7 @@ import (
 func values(list ...string) *manifest.List {
 	l := &manifest.List{Names: 1, Columns: []string{""}}
 	for _, v := range list {
-		l.Items = append(l.Items, manifest.ListItem{Values: []string{v}})
+		l.Items = append(l.Items, []string{v})
 	}
 	return l
 }
@@ -31,15 +31,15 @@ func table(lines ...string) *manifest.List {
 		l.Columns = append(l.Columns, c)
 	}
 	for _, line := range lines[1:] {
-		it := manifest.ListItem{}
+		var item []string
 		for _, v := range strings.Fields(line) {
 			if file, ok := strings.CutPrefix(v, "@"); ok {
-				it.File = file
+				l.Files = append(l.Files, file)
 				continue
 			}
-			it.Values = append(it.Values, v)
+			item = append(item, v)
 		}
-		l.Items = append(l.Items, it)
+		l.Items = append(l.Items, item)
 	}
 	return l
 }
@@ -239,14 +239,13 @@ tasks:
 inputs: {sheet: {file: sheet.csv}}
 tasks:
   fit: {matrix: {id: {from: sheet, by: Name, with: {weight: "Weight (kg)"}}}, out: o, run: x}
-`, manifest.Lists{"sheet": {Columns: []string{"Name", "Weight (kg)"}, Items: []manifest.ListItem{{Values: []string{"a", "7"}}}}},
+`, manifest.Lists{"sheet": {Columns: []string{"Name", "Weight (kg)"}, Items: [][]string{{"a", "7"}}}},
 			[]string{"fit[a] id=a weight=7"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			switch test.name {
 			case "counts that differ":
-				test.lists = manifest.Lists{"raw": {Names: 1, Columns: []string{""}, Items: []manifest.ListItem{
-					{Values: []string{"s1"}, File: "s1.fq"}, {Values: []string{"s2"}, File: "s2.fq"}}}}
+				test.lists = manifest.Lists{"raw": {Names: 1, Columns: []string{""}, Items: [][]string{{"s1"}, {"s2"}}, Files: []string{"s1.fq", "s2.fq"}}}
 				want := []string{
 					"split[s1] sample=s1 reads<-raw/s1.fq@raw/s1.fq", "split[s2] sample=s2 reads<-raw/s2.fq@raw/s2.fq",
 					"pending fit: split[s1].parts split[s2].parts", "pending merge: fit",
@@ -254,8 +253,7 @@ tasks:
 				if diff := cmp.Diff(want, tasksOf(expand(t, head+test.text, test.lists))); diff != "" {
 					t.Errorf("before the parts are known (-want +got):\n%s", diff)
 				}
-				test.lists["split[s1].parts"] = &manifest.List{Names: 1, Columns: []string{""}, Items: []manifest.ListItem{
-					{Values: []string{"p1"}, File: "p1"}, {Values: []string{"p2"}, File: "p2/"}}}
+				test.lists["split[s1].parts"] = &manifest.List{Names: 1, Columns: []string{""}, Items: [][]string{{"p1"}, {"p2"}}, Files: []string{"p1", "p2/"}}
 				test.lists["split[s2].parts"] = &manifest.List{Names: 1, Columns: []string{""}}
 				test.want = []string{want[0], want[1],
 					"fit[sample=s1,chunk=p1] sample=s1 chunk=p1 part<-split[s1].parts/p1@parts/p1",

@@ -50,7 +50,7 @@ func FuzzDefinition(f *testing.F) {
 		if again, err := kept.Encode(); err != nil || !bytes.Equal(again, object) {
 			t.Fatalf("the object of the object of %q: %v", data, err)
 		}
-		l := &manifest.List{Names: 1, Columns: []string{"a", "g"}, Items: []manifest.ListItem{{Values: []string{x, y}, File: "f"}, {Values: []string{y, x}, File: "g/"}}}
+		l := &manifest.List{Names: 1, Columns: []string{"a", "g"}, Items: [][]string{{x, y}, {y, x}}, Files: []string{"f", "g/"}}
 		if l.Check() != nil {
 			return
 		}

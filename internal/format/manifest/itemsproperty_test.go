@@ -23,7 +23,7 @@ func TestItemsWrittenOut(t *testing.T) {
 		var groups []string
 		for _, id := range ids {
 			g := rapid.SampledFrom([]string{"g1", "g2", "g3"}).Draw(t, "group")
-			sheet.Items = append(sheet.Items, manifest.ListItem{Values: []string{id, g}})
+			sheet.Items = append(sheet.Items, []string{id, g})
 			if !slices.Contains(groups, g) {
 				groups = append(groups, g)
 			}

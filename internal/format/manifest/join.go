@@ -34,6 +34,20 @@ func (p picks) key(own func(int) string) string {
 	return b.String()
 }
 
+// rows finds the rows of a target by their values in the selected variables.
+func (p picks) rows(count int, value func(row, at int) string) map[string][]int32 {
+	rows := make(map[string][]int32, count)
+	var key []byte
+	for row := range count {
+		key = key[:0]
+		for _, c := range p {
+			key = append(append(key, value(row, c.at)...), 0)
+		}
+		rows[string(key)] = append(rows[string(key)], int32(row))
+	}
+	return rows
+}
+
 // pickOf resolves selectors against the variables of a target. The first naming variables must all be selected. own
 // finds a variable of the referring task. fan says that several rows may be selected.
 func pickOf(selectors []selector, names []string, naming int, target string, own func(string) (int, bool)) (list picks, fan bool, fault string) {
@@ -94,16 +108,7 @@ func (d expander) index(to *base, p picks) map[string][]int32 {
 	if rows, ok := d.indices[string(key)]; ok {
 		return rows
 	}
-	rows := make(map[string][]int32, to.count)
-	at := slices.Clone(p)
-	for i := range at {
-		at[i].own = at[i].at
-	}
-	for r := range to.count {
-		items := d.def.Tasks[to.first+r].Items
-		k := at.key(func(i int) string { return items[i].Value })
-		rows[k] = append(rows[k], int32(r))
-	}
+	rows := p.rows(to.count, func(row, at int) string { return d.def.Tasks[to.first+row].Items[at].Value })
 	if d.indices == nil {
 		d.indices = map[string]map[string][]int32{}
 	}
@@ -131,7 +136,6 @@ type joiner struct {
 
 // A fileSet holds the items of a source of files by the values of picks.
 type fileSet struct {
-	list  *List
 	picks picks
 	fan   bool
 	rows  map[string][]int32
@@ -201,10 +205,7 @@ func (j *joiner) input(number int) (TaskInput, bool) {
 	}
 	index, ok := j.fans[key]
 	if !ok {
-		index = d.gathered(p, len(rows), func(k int) FanItem {
-			task := int32(p.target.first) + rows[k]
-			return FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: task}
-		})
+		index = d.gathered(p, len(rows), func(k int) FanItem { return d.member(p, int(rows[k])) })
 		j.fans[key] = index
 	}
 	in.Source.Kind, in.Source.Index = FromFanIn, index
@@ -252,20 +253,13 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	}
 	set := j.files[s.Key]
 	if set == nil {
-		set = &fileSet{list: l, rows: map[string][]int32{}}
+		set = &fileSet{}
 		var fault string
 		if set.picks, set.fan, fault = pickOf(p.itemSelectors, l.Columns, l.Names, s.Key, b.own); fault != "" {
 			b.fail(d, p.pos, "%s: %s", truncate(p.text), fault)
 			return in, false
 		}
-		at := slices.Clone(set.picks)
-		for i := range at {
-			at[i].own = at[i].at
-		}
-		for i := range l.Items {
-			k := at.key(func(c int) string { return l.Items[i].Values[c] })
-			set.rows[k] = append(set.rows[k], int32(i))
-		}
+		set.rows = set.picks.rows(len(l.Items), func(row, at int) string { return l.Items[row][at] })
 		j.files[s.Key] = set
 	}
 	key := set.picks.key(j.value(number))
@@ -274,7 +268,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		fan, ok := j.fans[s.Key+"\x00"+key]
 		if !ok {
 			fan = d.gathered(p, len(rows), func(k int) FanItem {
-				file := strings.TrimSuffix(l.Items[rows[k]].File, "/")
+				file := strings.TrimSuffix(l.File(int(rows[k])), "/")
 				it := FanItem{Label: EscapeLabel(file), Task: task, Path: file}
 				if p.target == nil {
 					it.Task, it.Input = -1, in.Source.Index
@@ -301,7 +295,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name)
 		return in, false
 	}
-	file := l.Items[rows[0]].File
+	file := l.File(int(rows[0]))
 	in.Kind = File
 	if strings.HasSuffix(file, "/") {
 		in.Kind = Dir

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -10,19 +9,9 @@ import (
 )
 
 // A Warning reports a part of a correct file that is probably a mistake.
-type Warning struct {
-	File         string
-	Line, Column int
-	Msg          string
-}
+type Warning Error
 
-// String gives "file:line:column: message"; the message alone where File is "".
-func (w Warning) String() string {
-	if w.File == "" {
-		return w.Msg
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", w.File, w.Line, w.Column, w.Msg)
-}
+func (w Warning) String() string { return (*Error)(&w).Error() }
 
 // Lint finds inputs that no task reads, braces in arguments that look like a misspelt name, and shell scripts that
 // expand a name of the task outside of quotes.
@@ -37,12 +26,7 @@ func Lint(d *Definition) []Warning {
 		}
 	}
 	l.warnings = append(l.warnings, d.doubts...)
-	slices.SortStableFunc(l.warnings, func(a, b Warning) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	slices.SortStableFunc(l.warnings, func(a, b Warning) int { return (*Error)(&a).compare((*Error)(&b)) })
 	return l.warnings
 }
 
@@ -53,7 +37,7 @@ type linter struct {
 }
 
 func (l *linter) warn(pos Pos, format string, args ...any) {
-	l.warnings = append(l.warnings, Warning{l.def.File, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...)})
+	l.warnings = append(l.warnings, Warning(faultAt(l.def.File, pos, "", format, args...)))
 }
 
 func (l *linter) unusedInputs() {

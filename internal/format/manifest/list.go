@@ -24,39 +24,32 @@ const (
 // an object, and equal lists have equal encodings. A list never changes.
 type List struct {
 	// Names is the number of leading columns whose values name an item. 0: the matrix must choose a column.
-	Names int
+	Names int `json:"names"`
 	// Columns are the names of the values. If the source gives no names, the only column is ""; the matrix names it.
-	Columns []string
-	Items   []ListItem
+	Columns []string `json:"columns"`
+	// Items have a value for each column.
+	Items [][]string `json:"items"`
+	// Files are the paths of the items below their source, which is a directory; the path of a folder ends in "/". There
+	// are none if the source is no directory.
+	Files []string `json:"files,omitempty"`
 }
 
-// A ListItem is one item of a list.
-type ListItem struct {
-	Values []string // a value for each column
-	// File is the path of the item below its source, which is a directory; the path of a folder ends in "/". "" if the
-	// source is no directory.
-	File string
-}
-
-// listForm is the encoding of a List.
-type listForm struct {
-	Names   int        `json:"names"`
-	Columns []string   `json:"columns"`
-	Items   [][]string `json:"items"`
-	Files   []string   `json:"files,omitempty"`
+// File returns the path of an item below its source, "" if it has none.
+func (l *List) File(item int) string {
+	if len(l.Files) == 0 {
+		return ""
+	}
+	return l.Files[item]
 }
 
 // Encode returns the bytes of the list's object.
 func (l *List) Encode() []byte {
-	f := listForm{Names: l.Names, Columns: l.Columns, Items: make([][]string, len(l.Items))}
+	f := *l
 	if f.Columns == nil {
 		f.Columns = []string{}
 	}
-	for i := range l.Items {
-		f.Items[i] = l.Items[i].Values
-		if l.Items[i].File != "" {
-			f.Files = append(f.Files, l.Items[i].File)
-		}
+	if f.Items == nil {
+		f.Items = [][]string{}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -70,24 +63,11 @@ func DecodeList(data []byte) (*List, error) {
 	if len(data) > MaxList {
 		return nil, fmt.Errorf("list of items: larger than %d MiB", MaxList>>20)
 	}
-	var f listForm
+	l := &List{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
+	if err := dec.Decode(l); err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
-	}
-	if len(f.Files) != 0 && len(f.Files) != len(f.Items) {
-		return nil, fmt.Errorf("list of items: %d items have %d files", len(f.Items), len(f.Files))
-	}
-	l := &List{Names: f.Names, Columns: f.Columns}
-	if len(f.Items) > 0 {
-		l.Items = make([]ListItem, len(f.Items))
-	}
-	for i := range f.Items {
-		l.Items[i].Values = f.Items[i]
-		if f.Files != nil {
-			l.Items[i].File = f.Files[i]
-		}
 	}
 	if err := l.Check(); err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
@@ -115,6 +95,8 @@ func (l *List) Check() error {
 		return fmt.Errorf("%d columns, and %d is the most", len(l.Columns), maxColumns)
 	case l.Names < 0 || l.Names > len(l.Columns):
 		return fmt.Errorf("%d of %d columns name an item", l.Names, len(l.Columns))
+	case len(l.Files) != 0 && len(l.Files) != len(l.Items):
+		return fmt.Errorf("%d items have %d files", len(l.Items), len(l.Files))
 	}
 	for i, name := range l.Columns {
 		if slices.Contains(l.Columns[:i], name) {
@@ -122,15 +104,11 @@ func (l *List) Check() error {
 		}
 	}
 	text := 0
-	for i := range l.Items {
-		it := &l.Items[i]
-		if len(it.Values) != len(l.Columns) {
-			return &ItemError{i, fmt.Sprintf("%d values, and there are %d columns", len(it.Values), len(l.Columns))}
+	for i, values := range l.Items {
+		if len(values) != len(l.Columns) {
+			return &ItemError{i, fmt.Sprintf("%d values, and there are %d columns", len(values), len(l.Columns))}
 		}
-		if (it.File == "") != (l.Items[0].File == "") {
-			return &ItemError{i, "either all items have a file or none"}
-		}
-		for k, v := range it.Values {
+		for k, v := range values {
 			text += len(v)
 			switch {
 			case !utf8.ValidString(v):
@@ -143,8 +121,11 @@ func (l *List) Check() error {
 				return &ItemError{i, fmt.Sprintf("no name: the %s is empty", columnText(l.Columns[k]))}
 			}
 		}
-		if !utf8.ValidString(it.File) {
-			return &ItemError{i, fmt.Sprintf("the path %q is not valid UTF-8", truncate(it.File))}
+		switch file := l.File(i); {
+		case file == "" && len(l.Files) > 0:
+			return &ItemError{i, "either all items have a file or none"}
+		case !utf8.ValidString(file):
+			return &ItemError{i, fmt.Sprintf("the path %q is not valid UTF-8", truncate(file))}
 		}
 	}
 	if text > maxItemText {

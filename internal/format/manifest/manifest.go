@@ -125,9 +125,8 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	if err != nil {
 		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	}
-	if look.bad != "" {
-		report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
-		return nil, report.result()
+	if look.fault != nil {
+		return nil, report.end(look.fault)
 	}
 	if look.bom {
 		file = io.NewSectionReader(file, int64(len(byteOrderMark)), file.Size()-int64(len(byteOrderMark)))
@@ -137,8 +136,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	case err != nil:
 		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	case fault != nil:
-		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-		return nil, d.report.result()
+		return nil, d.report.end(fault)
 	}
 	d.finish()
 	if err := d.report.result(); err != nil {
@@ -156,7 +154,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 // decoder in an incomplete state, so each reader starts with a new one.
 func read(name string, file *io.SectionReader, look overview, split splitting, lists Lists) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
-		d := begin(name, lists)
+		d := newDecoder(name, lists)
 		fault := readJSON(io.NewSectionReader(file, 0, file.Size()), d)
 		if fault == nil {
 			return d, nil, nil
@@ -165,13 +163,13 @@ func read(name string, file *io.SectionReader, look overview, split splitting, l
 		if err != nil {
 			return nil, nil, err
 		}
-		if flow := begin(name, lists); readYAML(data, flow) == nil {
+		if flow := newDecoder(name, lists); readYAML(data, flow) == nil {
 			return flow, nil, nil
 		}
 		return d, fault, nil
 	}
 	if file.Size() > split.threshold && !look.oddBreaks {
-		d := begin(name, lists)
+		d := newDecoder(name, lists)
 		if ok, err := readPieces(file, split.piece, d); ok || err != nil {
 			return d, nil, err
 		}
@@ -180,14 +178,8 @@ func read(name string, file *io.SectionReader, look overview, split splitting, l
 	if err != nil {
 		return nil, nil, err
 	}
-	d := begin(name, lists)
+	d := newDecoder(name, lists)
 	return d, readYAML(data, d), nil
-}
-
-func begin(name string, lists Lists) *decoder {
-	d := newDecoder(name)
-	d.lists = lists
-	return d
 }
 
 func section(data []byte) *io.SectionReader {

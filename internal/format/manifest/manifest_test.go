@@ -71,9 +71,6 @@ func TestDesignExample(t *testing.T) {
 	if diff := cmp.Diff(want, wiring(d)); diff != "" {
 		t.Errorf("wiring differs (-want +got):\n%s", diff)
 	}
-	if got, want := d.Files(), []string{"data/sales.csv", "data/img", "src/**/*.py"}; !slices.Equal(got, want) {
-		t.Errorf("Files() = %q, want %q", got, want)
-	}
 	task := &d.Tasks[2]
 	wantPolicy := &record.Policy{Timeout: 30 * time.Minute, Retries: 2, Backoff: 5 * time.Second, CPU: 2, Memory: 2 << 30}
 	if diff := cmp.Diff(wantPolicy, task.Policy); diff != "" {

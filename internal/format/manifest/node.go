@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -22,25 +23,13 @@ const (
 	mapNode
 )
 
-func (k nodeKind) String() string {
-	switch k {
-	case nullNode:
-		return "nothing"
-	case boolNode:
-		return "a boolean"
-	case intNode:
-		return "an integer"
-	case floatNode:
-		return "a fractional number"
-	case stringNode:
-		return "a string"
-	case listNode:
-		return "a list"
-	case mapNode:
-		return "a mapping"
-	}
-	return "something unreadable"
+// kindNames are the kinds as messages say them.
+var kindNames = [...]string{
+	badNode: "something unreadable", nullNode: "nothing", boolNode: "a boolean", intNode: "an integer",
+	floatNode: "a fractional number", stringNode: "a string", listNode: "a list", mapNode: "a mapping",
 }
+
+func (k nodeKind) String() string { return kindNames[k] }
 
 // A node is one value of a file, read from YAML or JSON. It is small, because a file of many tasks has millions of
 // them.
@@ -106,22 +95,23 @@ func resolve(s string) (n node, fault string) {
 		}
 		return node{kind: intNode, bits: uint64(i)}, ""
 	}
-	if isFloat(s) {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil {
-			return node{}, "the number " + truncate(s) + " is out of range"
-		}
-		return node{kind: floatNode, bits: math.Float64bits(f)}, ""
+	if strings.Trim(s, "0123456789.eE+-") != "" { // ParseFloat reads hexadecimal numbers too
+		return node{kind: stringNode, text: s}, ""
 	}
-	return node{kind: stringNode, text: s}, ""
+	f, err := strconv.ParseFloat(s, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return node{kind: stringNode, text: s}, ""
+	case err != nil:
+		return node{}, "the number " + truncate(s) + " is out of range"
+	}
+	return node{kind: floatNode, bits: math.Float64bits(f)}, ""
 }
 
 // intBase recognises the integers of the core schema. Only decimal ones may have a sign, and leading zeros do not
 // change the base.
 func intBase(s string) (base int, digits string) {
-	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && notation.Only(d, func(c byte) bool {
-		return notation.IsDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-	}) {
+	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && notation.Only(d, isHex) {
 		return 16, d
 	}
 	if d, ok := strings.CutPrefix(s, "0o"); ok && d != "" && notation.Only(d, func(c byte) bool { return '0' <= c && c <= '7' }) {
@@ -135,22 +125,6 @@ func intBase(s string) (base int, digits string) {
 		return 10, s
 	}
 	return 0, ""
-}
-
-// isFloat recognises [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?
-func isFloat(s string) bool {
-	if s[0] == '-' || s[0] == '+' {
-		s = s[1:]
-	}
-	mantissa, exponent := s, "0"
-	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		mantissa, exponent = s[:i], s[i+1:]
-		if exponent != "" && (exponent[0] == '-' || exponent[0] == '+') {
-			exponent = exponent[1:]
-		}
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	return whole+fraction != "" && notation.Only(whole, notation.IsDigit) && notation.Only(fraction, notation.IsDigit) && exponent != "" && notation.Only(exponent, notation.IsDigit)
 }
 
 // truncate shortens text from the file for a message.

@@ -15,15 +15,6 @@ import (
 // that value alone. So Definition.Inputs has a ParamsInput for the file, and a ParamInput for each value that a task
 // reads. The file is not read here: SetParams takes its content.
 
-// ParamPath returns the path of a parameter in its file, such as "train.rate"; "" for an input of any other kind.
-func (in *Input) ParamPath() string {
-	if in.Kind != ParamInput {
-		return ""
-	}
-	_, path, _ := strings.Cut(in.Name, ".")
-	return path
-}
-
 // readsParamOf reports whether a task reads a value of a file of parameters.
 func (d *Definition) readsParamOf(file string) bool {
 	return slices.ContainsFunc(d.Inputs, func(in Input) bool {
@@ -175,56 +166,45 @@ func WithValue(whole any, path string, v any) (any, bool) {
 // ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is the name of the file,
 // for Errors.
 func ParseValue(name string, data []byte) (any, error) {
-	return parseValue(newDecoder(name), name, data)
+	d := newDecoder(name, nil)
+	n, fault := d.document(data)
+	return d.valueOf(&n, fault)
 }
 
 // ParseWritten is ParseValue with each number and truth value as [Written].
 func ParseWritten(name string, data []byte) (any, error) {
-	d := newDecoder(name)
+	d := newDecoder(name, nil)
 	d.written = true
 	if strings.EqualFold(path.Ext(name), ".json") { // a YAML reader accepts more than JSON
 		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
-		if err := d.report.result(); err != nil { // the fault only says that there are errors
-			return nil, err
-		}
-		if fault != nil {
-			d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-			return nil, d.report.result()
-		}
-		v := d.value("value", &n)
-		return v, d.report.result()
+		return d.valueOf(&n, fault)
 	}
-	return parseValue(d, name, data)
+	n, fault := d.document(data)
+	return d.valueOf(&n, fault)
 }
 
-func parseValue(d *decoder, name string, data []byte) (any, error) {
-	look, err := scan(section(data))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if look.bad != "" {
-		d.report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
-		return nil, d.report.result()
-	}
-	if look.bom {
-		data = data[len(byteOrderMark):]
-	}
-	n, fault := valueNode(d, data, look.first == '{')
-	if fault != nil {
-		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-	}
-	if err := d.report.result(); err != nil {
+// valueOf is the value of a document that was read.
+func (d *decoder) valueOf(n *node, fault *syntaxError) (any, error) {
+	if err := d.result(fault); err != nil {
 		return nil, err
 	}
-	v := d.value("value", &n)
+	v := d.value("value", n)
 	return v, d.report.result()
+}
+
+// result is the error of a document that was read. Beside other faults, that of its syntax only says that there are
+// some.
+func (d *decoder) result(fault *syntaxError) error {
+	if fault != nil && len(d.report.errs) == 0 {
+		return d.report.end(fault)
+	}
+	return d.report.result()
 }
 
 // ElementLines returns the lines where the elements of a list, or the members of a mapping, begin in a JSON or YAML document that
 // ParseValue reads; nil for any other value or text.
 func ElementLines(name string, data []byte) []int {
-	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
-	n, fault := valueNode(newDecoder(name), data, len(bytes.TrimSpace(data)) > 0 && bytes.TrimSpace(data)[0] == '{')
+	n, fault := newDecoder(name, nil).document(data)
 	step := map[nodeKind]int{listNode: 1, mapNode: 2}[n.kind]
 	if fault != nil || step == 0 {
 		return nil
@@ -236,12 +216,21 @@ func ElementLines(name string, data []byte) []int {
 	return lines
 }
 
-// valueNode reads a document as JSON if it can be, else as YAML.
-func valueNode(d *decoder, data []byte, json bool) (node, *syntaxError) {
+// document reads a whole document as one node: as JSON if it can be, else as YAML.
+func (d *decoder) document(data []byte) (node, *syntaxError) {
+	look, err := scan(section(data))
+	switch {
+	case err != nil: // bytes in memory are always read
+		return node{}, &syntaxError{Pos{1, 1}, err.Error(), ""}
+	case look.fault != nil:
+		return node{}, look.fault
+	case look.bom:
+		data = data[len(byteOrderMark):]
+	}
 	var wrong *syntaxError
-	if json {
+	if look.first == '{' {
 		var n node
-		if n, wrong = readJSONValue(data, newDecoder(d.report.file)); wrong == nil {
+		if n, wrong = readJSONValue(data, newDecoder(d.report.file, nil)); wrong == nil {
 			return n, nil
 		}
 	}

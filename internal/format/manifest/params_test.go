@@ -61,9 +61,6 @@ func TestParamsAreInputsOfTheirOwn(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("inputs %q, want %q", names, want)
 	}
-	if got := def.Files(); !slices.Equal(got, []string{"params.yaml"}) {
-		t.Errorf("files %q", got)
-	}
 	var kinds []string
 	for _, task := range def.Tasks {
 		for _, in := range task.Inputs {

@@ -245,28 +245,17 @@ func (d *decoder) factor(where string, n *node) float64 {
 
 // readLabels reads the labels that a worker must have.
 func (d *decoder) readLabels(where string, n *node) []string {
-	if n.kind != listNode {
-		d.wrongType(where, n, "a list such as [gpu, big]")
-		return nil
-	}
-	if len(n.list) > maxLabels {
+	if n.kind == listNode && len(n.list) > maxLabels {
 		d.report.add(n.pos, "", "%s: there are more than %d", where, maxLabels)
 		return nil
 	}
-	labels := make([]string, 0, len(n.list))
-	for i := range n.list {
-		switch item := &n.list[i]; {
-		case item.kind != stringNode:
-			d.wrongType(where, item, "a label")
-		case !notation.ValidName(item.text):
+	return d.shared.strings(distinct(d, where, n, "a list such as [gpu, big]", "a label", func(item *node) bool {
+		if !notation.ValidName(item.text) {
 			d.report.add(item.pos, nameRule, "%s: %q is not a label", where, truncate(item.text))
-		case slices.Contains(labels, item.text):
-			d.report.add(item.pos, "", "%s: %q is here for the second time", where, item.text)
-		default:
-			labels = append(labels, d.intern(item.text))
+			return false
 		}
-	}
-	return d.shared.strings(labels)
+		return true
+	}))
 }
 
 func (p *policyReader) readResources(where string, n *node) {

@@ -33,14 +33,26 @@ func anyAll(selectors []selector) bool {
 	return slices.ContainsFunc(selectors, func(s selector) bool { return s.value == "*" })
 }
 
+// output is the index of the output that an entry names, which is "" for the only one; -1 if there is none.
+func (s *Spec) output(entry string) int {
+	if !s.Several && entry == "" {
+		return 0
+	}
+	return slices.IndexFunc(s.Outputs, func(o Output) bool { return o.Name == entry })
+}
+
+func (s *Spec) outputNames() []string {
+	names := make([]string, len(s.Outputs))
+	for i := range names {
+		names[i] = s.Outputs[i].Name
+	}
+	return names
+}
+
 // makesFolder reports whether an output, or the entry of several, is a directory.
 func (s *Spec) makesFolder(entry string) bool {
-	for i := range s.Outputs {
-		if out := &s.Outputs[i]; !s.Several && (entry == "" || entry == "out") || s.Several && out.Name == entry {
-			return out.Kind == Dir
-		}
-	}
-	return false
+	i := s.output(entry)
+	return i >= 0 && s.Outputs[i].Kind == Dir
 }
 
 // unselected reports a reference to a family that does not say which items it reads. If both tasks have the same
@@ -104,11 +116,8 @@ func ending(to *base, ref *wire, entry string) string {
 	if ref.bare {
 		return ""
 	}
-	for i := range to.spec.Outputs {
-		out := &to.spec.Outputs[i]
-		if out.Kind == File && (!to.spec.Several || out.Name == entry) {
-			return Suffix(out.Path)
-		}
+	if i := to.spec.output(entry); i >= 0 && to.spec.Outputs[i].Kind == File {
+		return Suffix(to.spec.Outputs[i].Path)
 	}
 	return ""
 }

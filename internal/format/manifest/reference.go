@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 
 	"e3/internal/format/notation"
@@ -102,7 +103,7 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	name := target.spec.Base
 	dims := target.dims
 	choices := make([]choice, len(dims))
-	if len(r.selectors) == 1 && r.selectors[0] == (selector{value: "*"}) {
+	if isAll(r.selectors) {
 		for i := range choices {
 			choices[i].mode = chooseAll
 		}
@@ -141,18 +142,10 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 
 // dimensionOf finds the dimension of target that a selector names. It reports a fault, and then returns -1.
 func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
-	find := func(name string) int {
-		for i := range target.dims {
-			if target.dims[i].name == name {
-				return i
-			}
-		}
-		return -1
-	}
 	where := "task " + b.spec.Base
 	switch {
 	case sel.dimension != "":
-		if i := find(sel.dimension); i >= 0 {
+		if i := dimensionAt(target.dims, sel.dimension); i >= 0 {
 			return i
 		}
 		d.report.add(w.pos, d.suggest(sel.dimension, dimensionNames(target.dims)), "%s: %s has no dimension %q", where, target.spec.Base, truncate(sel.dimension))
@@ -160,10 +153,8 @@ func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 	case len(target.dims) == 1:
 		return 0
 	}
-	if ownDimension(b, sel.value) >= 0 {
-		if i := find(sel.value); i >= 0 {
-			return i
-		}
+	if i := dimensionAt(target.dims, sel.value); i >= 0 && dimensionAt(b.dims, sel.value) >= 0 {
+		return i
 	}
 	d.report.add(w.pos, "write "+target.dims[0].name+"=…, or * alone for all items",
 		"%s: %q does not say to which dimension of %s %q belongs", where, truncate(w.source), target.spec.Base, truncate(sel.value))
@@ -178,7 +169,7 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 		return choice{mode: chooseAll}
 	}
 	fixed, isItem := items.index[value]
-	own := ownDimension(b, value)
+	own := dimensionAt(b.dims, value)
 	switch {
 	case own >= 0 && isItem:
 		d.report.add(w.pos, "rename the dimension", "%s: in %q, %s is both a dimension of this task and an item of %s", where, truncate(w.source), value, target.spec.Base)
@@ -207,13 +198,9 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 	return choice{}
 }
 
-func ownDimension(b *base, name string) int {
-	for i := range b.dims {
-		if b.dims[i].name == name {
-			return i
-		}
-	}
-	return -1
+// dimensionAt is the index of the dimension of a name, -1 if there is none.
+func dimensionAt(dims []dimension, name string) int {
+	return slices.IndexFunc(dims, func(d dimension) bool { return d.name == name })
 }
 
 func dimensionNames(dims []dimension) []string {

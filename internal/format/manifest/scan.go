@@ -8,15 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-const byteOrderMark = "\ufeff"
+const (
+	byteOrderMark = "\ufeff"
+	utf8Only      = "the file must be UTF-8 text"
+)
 
 // An overview is the result of one pass over the bytes of a file.
 type overview struct {
-	bom       bool   // a byte order mark begins the file
-	first     rune   // the first character that is not white space, 0 if there is none
-	oddBreaks bool   // the file has line breaks other than LF and CR LF, which the YAML library counts
-	bad       string // a fault that neither YAML nor JSON allows, "" if there is none
-	badPos    Pos
+	bom       bool         // a byte order mark begins the file
+	first     rune         // the first character that is not white space, 0 if there is none
+	oddBreaks bool         // the file has line breaks other than LF and CR LF, which the YAML library counts
+	fault     *syntaxError // text that neither YAML nor JSON allows; nil: there is none
 }
 
 // scan reads the whole file. Its errors are read errors.
@@ -34,10 +36,10 @@ func scan(file io.ReaderAt) (overview, error) {
 		case r == utf8.RuneError && size == 1:
 			in.UnreadRune() // cannot fail directly after ReadRune
 			c, _ := in.ReadByte()
-			o.bad, o.badPos = fmt.Sprintf("byte 0x%02x is not UTF-8", c), pos
+			o.fault = &syntaxError{pos, fmt.Sprintf("byte 0x%02x is not UTF-8", c), utf8Only}
 			return o, nil
 		case r < 0x20 && r != '\t' && r != '\n' && r != '\r':
-			o.bad, o.badPos = fmt.Sprintf("control character 0x%02x", r), pos
+			o.fault = &syntaxError{pos, fmt.Sprintf("control character 0x%02x", r), utf8Only}
 			return o, nil
 		case r == '\ufeff' && at == 0:
 			o.bom = true

@@ -1,39 +1,40 @@
 package manifest
 
-import (
-	"hash/maphash"
-	"slices"
-
-	"e3/internal/format/record"
-)
+import "e3/internal/format/record"
 
 // A sharer lets equal parts of tasks share memory, because a large package has few distinct commands, environments and
-// policies. The shared parts are read-only.
+// policies. The shared parts are read-only. They are found by their bytes.
 type sharer struct {
-	seed         maphash.Seed
 	texts        map[string]string
-	lists        map[uint64][]string
-	environments map[uint64]*Environment
+	lists        map[string][]string
+	environments map[string]*Environment
 	policies     map[string]*record.Policy
 }
 
 func newSharer() *sharer {
 	return &sharer{
-		seed:         maphash.MakeSeed(),
 		texts:        map[string]string{},
-		lists:        map[uint64][]string{},
-		environments: map[uint64]*Environment{},
+		lists:        map[string][]string{},
+		environments: map[string]*Environment{},
 		policies:     map[string]*record.Policy{},
 	}
 }
 
-// maxShared bounds each map. After this many distinct values, later ones are probably distinct too.
-const maxShared = 1 << 14
+const (
+	maxShared = 1 << 14 // values of each map; after so many distinct ones, later ones are probably distinct too
+	maxKey    = 4 << 10 // bytes of a key
+)
 
-// remember enters a new value.
-func remember[K comparable, V any](m map[K]V, key K, value V) V {
-	if len(m) < maxShared {
-		m[key] = value
+// share returns the first value that had the bytes of key.
+func share[K string | []byte, V any](known map[string]V, key K, value V) V {
+	if len(key) > maxKey {
+		return value
+	}
+	if first, ok := known[string(key)]; ok {
+		return first
+	}
+	if len(known) < maxShared {
+		known[string(key)] = value
 	}
 	return value
 }
@@ -44,69 +45,33 @@ func (s *sharer) text(t string) string {
 	if len(t) > longest {
 		return t
 	}
-	if known, ok := s.texts[t]; ok {
-		return known
-	}
-	return remember(s.texts, t, t)
+	return share(s.texts, t, t)
 }
 
-// strings shares a list. The maps' keys are hashes, which take less memory than lists; a found list is compared.
 func (s *sharer) strings(list []string) []string {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	writeStrings(&h, list)
-	key := h.Sum64()
-	known, ok := s.lists[key]
-	switch {
-	case !ok:
-		return remember(s.lists, key, list)
-	case slices.Equal(known, list):
-		return known
-	}
-	return list
+	return share(s.lists, appendTexts(make([]byte, 0, 256), list...), list)
 }
 
 func (s *sharer) environment(e Environment) *Environment {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	for _, b := range e.Set {
-		h.WriteString(b.Name)
-		h.WriteByte(0)
-		h.WriteString(b.Value)
-		h.WriteByte(0)
+	key := make([]byte, 0, 256)
+	for _, v := range e.Set {
+		key = appendTexts(key, v.Name, v.Value)
 	}
-	h.WriteByte(1)
-	writeStrings(&h, e.Pass)
-	h.WriteByte(1)
-	writeStrings(&h, e.Secrets)
-	h.WriteByte(1)
-	writeStrings(&h, e.Keyed)
-	h.WriteByte(1)
-	writeStrings(&h, e.Tools)
-	key := h.Sum64()
-	known, ok := s.environments[key]
-	switch {
-	case !ok:
-		return remember(s.environments, key, &e)
-	case slices.Equal(known.Set, e.Set) && slices.Equal(known.Pass, e.Pass) && slices.Equal(known.Secrets, e.Secrets) &&
-		slices.Equal(known.Keyed, e.Keyed) && slices.Equal(known.Tools, e.Tools):
-		return known
+	for _, names := range [][]string{e.Pass, e.Secrets, e.Keyed, e.Tools} {
+		key = appendTexts(append(key, 1), names...) // no name begins with it
 	}
-	return &e
+	return share(s.environments, key, &e)
 }
 
 // policy compares policies by their bytes, so that no field can be forgotten.
-func (s *sharer) policy(p record.Policy) *record.Policy {
-	key := p.Encode()
-	if known, ok := s.policies[string(key)]; ok {
-		return known
-	}
-	return remember(s.policies, string(key), &p)
-}
+func (s *sharer) policy(p record.Policy) *record.Policy { return share(s.policies, p.Encode(), &p) }
 
-func writeStrings(h *maphash.Hash, list []string) {
-	for _, s := range list {
-		h.WriteString(s)
-		h.WriteByte(0)
+// appendTexts appends texts, none of which holds a NUL, until the key is too long.
+func appendTexts(key []byte, texts ...string) []byte {
+	for _, t := range texts {
+		if key = append(append(key, t[:min(len(t), maxKey)]...), 0); len(key) > maxKey {
+			break
+		}
 	}
+	return key
 }

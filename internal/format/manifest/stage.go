@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,7 @@ type claim struct {
 	glob    string
 	project bool
 	pos     Pos
+	order   string // the path with what sorts before all else between its components; "" for "."
 }
 
 // collisions reports paths in the directory of a task that two of its inputs and outputs claim. The package
@@ -27,10 +29,12 @@ func (d *decoder) collisions(b *base, plans []plan) {
 		if p.glob != "" {
 			globs++
 		}
-		claims = append(claims, claim{`input "` + p.input.Name + `"`, p.input.Path, p.glob, p.project, p.pos})
+		claims = append(claims, claim{
+			what: `input "` + p.input.Name + `"`, path: p.input.Path, glob: p.glob, project: p.project, pos: p.pos,
+		})
 	}
 	for _, out := range b.spec.Outputs {
-		claims = append(claims, claim{`output "` + out.Name + `"`, out.Path, "", false, b.spec.Pos})
+		claims = append(claims, claim{what: `output "` + out.Name + `"`, path: out.Path, pos: b.spec.Pos})
 	}
 	where := "task " + b.spec.Base
 	if globs > maxGlobs {
@@ -39,11 +43,13 @@ func (d *decoder) collisions(b *base, plans []plan) {
 	}
 	// Sorted by path component, the content of a directory follows it directly, so a stack of open directories
 	// suffices. Globs come first among equals, because only they may be shared.
-	slices.SortStableFunc(claims, func(a, b claim) int {
-		if c := comparePaths(a.path, b.path); c != 0 {
-			return c
+	for i := range claims {
+		if c := &claims[i]; c.path != "." {
+			c.order = strings.ReplaceAll(c.path, "/", "\x00")
 		}
-		return strings.Compare(b.glob, a.glob)
+	}
+	slices.SortStableFunc(claims, func(a, b claim) int {
+		return cmp.Or(strings.Compare(a.order, b.order), strings.Compare(b.glob, a.glob))
 	})
 	var open []claim
 	for _, c := range claims {
@@ -73,26 +79,4 @@ func (d *decoder) collisions(b *base, plans []plan) {
 // contains reports whether the path inner is outer or lies below it.
 func contains(outer, inner string) bool {
 	return outer == "." || inner == outer || len(inner) > len(outer) && inner[len(outer)] == '/' && inner[:len(outer)] == outer
-}
-
-// comparePaths orders clean paths such that a directory comes directly before its content.
-func comparePaths(a, b string) int {
-	switch {
-	case a == b:
-		return 0
-	case a == ".":
-		return -1
-	case b == ".":
-		return 1
-	}
-	for i := range min(len(a), len(b)) {
-		if a[i] == b[i] {
-			continue
-		}
-		if a[i] == '/' || b[i] != '/' && a[i] < b[i] {
-			return -1
-		}
-		return 1
-	}
-	return len(a) - len(b)
 }

@@ -154,7 +154,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, truncate(name))
 				continue
 			}
-			wires = append(wires, wire{name: d.intern(name), source: d.sourceText(item.text), pos: item.pos})
+			wires = append(wires, wire{name: d.intern(name), source: item.text, pos: item.pos})
 		}
 		return wires
 	case mapNode:
@@ -172,7 +172,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			case v.kind != stringNode:
 				d.wrongType(where+": "+key.text, v, "the name of an input or task")
 			default:
-				wires = append(wires, wire{name: d.intern(key.text), source: d.sourceText(v.text), pos: v.pos})
+				wires = append(wires, wire{name: d.intern(key.text), source: v.text, pos: v.pos})
 			}
 		})
 		return wires
@@ -192,7 +192,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	d.fields(where, n, wireKeys, func(key, v *node) {
 		switch key.text {
 		case "from":
-			if w.source, w.pos = d.sourceText(d.text(where+": from", v)), v.pos; w.source != "" {
+			if w.source, w.pos = d.text(where+": from", v), v.pos; w.source != "" {
 				ok = true
 			}
 		case "suffix":
@@ -216,18 +216,6 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	}
 	w.gather.manifest = w.gather.manifest || needed != nil
 	return w, ok
-}
-
-// sourceText is the text of a source that waits for its resolution. For a plain name that is declared already, it
-// returns the declared string, to save memory.
-func (d *decoder) sourceText(s string) string {
-	if n, ok := d.names[s]; ok && n.index >= 0 {
-		if n.task {
-			return d.bases[n.index].spec.Base
-		}
-		return d.def.Inputs[n.index].Name
-	}
-	return s
 }
 
 // lastPart returns the local name of a source in the list form: the entry, or without an entry the task or input.
@@ -363,7 +351,7 @@ func (d *decoder) env(where string, n *node) []record.EnvVar {
 
 // envNames reads names of variables. It refuses variables that e3 itself sets.
 func (d *decoder) envNames(where string, n *node, own ...string) []string {
-	return distinct(d, where, n, "variable", func(item *node) bool {
+	return distinct(d, where, n, "a list of variables", "the name of a variable", func(item *node) bool {
 		switch {
 		case !ValidEnvName(item.text):
 			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, truncate(item.text))
@@ -376,10 +364,11 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	})
 }
 
-// distinct reads a list of distinct names. valid reports the fault of a name, and then returns false.
-func distinct(d *decoder, where string, n *node, thing string, valid func(*node) bool) []string {
+// distinct reads a list of distinct names; list and name say what is wanted. valid reports the fault of a name, and then
+// returns false.
+func distinct(d *decoder, where string, n *node, list, name string, valid func(*node) bool) []string {
 	if n.kind != listNode {
-		d.wrongType(where, n, "a list of "+thing+"s")
+		d.wrongType(where, n, list)
 		return nil
 	}
 	names := make([]string, 0, len(n.list))
@@ -388,7 +377,7 @@ func distinct(d *decoder, where string, n *node, thing string, valid func(*node)
 		item := &n.list[i]
 		switch {
 		case item.kind != stringNode:
-			d.wrongType(where, item, "the name of a "+thing)
+			d.wrongType(where, item, name)
 		case !valid(item):
 		case seen[item.text]:
 			d.report.add(item.pos, "", "%s: %q is here for the second time", where, truncate(item.text))

@@ -30,7 +30,7 @@ func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []str
 // tools reads the names of programs, which are looked up on the PATH, and the paths of programs of the project.
 func (d *decoder) tools(where string, n *node) []string {
 	files := map[string]bool{}
-	return distinct(d, where, n, "program", func(item *node) bool {
+	return distinct(d, where, n, "a list of programs", "the name of a program", func(item *node) bool {
 		if strings.Contains(item.text, "/") {
 			clean, fault, hint := cleanPath(item.text)
 			switch {
@@ -64,7 +64,7 @@ func ValidTool(s string) bool {
 
 // devices reads the names of devices that a closed room has.
 func devices(d *decoder, where string, n *node) []string {
-	return distinct(d, where, n, "device", func(item *node) bool {
+	return distinct(d, where, n, "a list of devices", "the name of a device", func(item *node) bool {
 		if item.text != "nvidia" {
 			d.report.add(item.pos, "", "%s: %q is not known; want nvidia", where, truncate(item.text))
 			return false

@@ -33,7 +33,10 @@ func ScalarText(v any) (text string, ok bool) {
 
 // AppendJSON appends v, an Input.Value, as compact JSON: members in file order, and numbers so that they are read back
 // as the same numbers of the same type.
-func AppendJSON(dst []byte, v any) []byte {
+func AppendJSON(dst []byte, v any) []byte { return appendJSON(dst, v, false) }
+
+// appendJSON is AppendJSON; written keeps numbers as a person wrote them, where that is JSON.
+func appendJSON(dst []byte, v any, written bool) []byte {
 	switch v := v.(type) {
 	case string:
 		return appendJSONString(dst, v)
@@ -43,7 +46,7 @@ func AppendJSON(dst []byte, v any) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = AppendJSON(dst, item)
+			dst = appendJSON(dst, item, written)
 		}
 		return append(dst, ']')
 	case Object:
@@ -53,10 +56,13 @@ func AppendJSON(dst []byte, v any) []byte {
 				dst = append(dst, ',')
 			}
 			dst = append(appendJSONString(dst, m.Name), ':')
-			dst = AppendJSON(dst, m.Value)
+			dst = appendJSON(dst, m.Value, written)
 		}
 		return append(dst, '}')
 	case Written:
+		if written && json.Valid([]byte(v.Text)) {
+			return append(dst, v.Text...)
+		}
 		return AppendJSON(dst, v.Value)
 	}
 	text, _ := ScalarText(v)

@@ -259,40 +259,31 @@ func (p *plan) fromInput(in *Input, index int32) {
 // fromTask completes a plan for the output of a task or one entry of it.
 func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool {
 	spec := p.target.spec
-	out, index := &spec.Outputs[0], -1
+	index := spec.output(entry)
 	switch {
-	case !spec.Several && entry != "" && entry != "out":
+	case index < 0 && !spec.Several:
 		name, ok := strings.CutSuffix(ref.source, "."+entry)
 		if at := strings.LastIndex(name, "."+entry+"["); !ok && at >= 0 { // a file in the output: split[s1].parts[p]
 			name = name[:at] + ".out" + name[at+1+len(entry):]
 		}
 		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, truncate(entry))
 		return false
-	case !spec.Several:
-	case entry == "":
-		out = nil
-	default:
-		index = slices.IndexFunc(spec.Outputs, func(o Output) bool { return o.Name == entry })
-		if index < 0 {
-			names := make([]string, len(spec.Outputs))
-			for i := range names {
-				names[i] = spec.Outputs[i].Name
-			}
-			hint := d.suggest(entry, names)
-			if hint == "" {
-				hint = "the outputs are " + listed(names)
-			}
-			d.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, truncate(entry))
-			return false
+	case index < 0 && entry != "":
+		hint := d.suggest(entry, spec.outputNames())
+		if hint == "" {
+			hint = "the outputs are " + listed(spec.outputNames())
 		}
-		out = &spec.Outputs[index]
+		d.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, truncate(entry))
+		return false
 	}
 	in := &p.input
-	in.Source.Kind, in.Source.Entry = FromTask, int32(index)
-	if out != nil {
-		in.Path, in.Kind = out.Path, out.Kind
-	} else {
-		in.Path, in.Kind = in.Name, Dir
+	in.Source.Kind, in.Source.Entry = FromTask, -1
+	in.Path, in.Kind = in.Name, Dir
+	if spec.Several {
+		in.Source.Entry = int32(index)
+	}
+	if index >= 0 {
+		in.Path, in.Kind = spec.Outputs[index].Path, spec.Outputs[index].Kind
 	}
 	if p.fan {
 		in.Source.Kind = FromFanIn
@@ -342,12 +333,7 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 	if index, ok := d.fanIns[string(key)]; ok {
 		return index
 	}
-	if d.fanItems += size; d.fanItems > maxFanInItems {
-		d.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
-		return 0
-	}
-	items := make([]FanItem, 0, size)
-	for n := range size {
+	index := expander{d}.gathered(p, size, func(n int) FanItem {
 		number := first
 		for i := len(p.choices) - 1; i >= 0; i-- {
 			if p.choices[i].mode == chooseAll {
@@ -356,13 +342,16 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 				n /= many
 			}
 		}
-		task := p.target.first + number
-		items = append(items, FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: int32(task)})
-	}
-	index := int32(len(d.def.FanIns))
-	d.def.FanIns = append(d.def.FanIns, items)
+		return d.member(p, number)
+	})
 	d.fanIns[string(key)] = index
 	return index
+}
+
+// member is the entry of a fan-in for one item of its target.
+func (d *decoder) member(p *plan, number int) FanItem {
+	task := p.target.first + number
+	return FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: int32(task)}
 }
 
 // cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in a

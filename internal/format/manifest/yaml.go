@@ -211,6 +211,11 @@ func (c *yamlReader) convert(y *yaml.Node, depth int) node {
 	return n
 }
 
+// tagKinds are the kinds of scalars by their tags; without a tag, the text itself tells the kind.
+var tagKinds = map[string]nodeKind{
+	"": badNode, "!!str": stringNode, "!!null": nullNode, "!!bool": boolNode, "!!int": intNode, "!!float": floatNode,
+}
+
 // scalar resolves a scalar. The library's own resolution is not used, since it partly follows YAML 1.1.
 func (c *yamlReader) scalar(y *yaml.Node) node {
 	if strings.IndexByte(y.Value, 0) >= 0 {
@@ -224,21 +229,12 @@ func (c *yamlReader) scalar(y *yaml.Node) node {
 	case y.Style&quoted != 0 || y.Tag == "!":
 		tag = "!!str"
 	}
-	want := badNode
-	switch tag {
-	case "":
-	case "!!str":
-		return node{kind: stringNode, pos: c.pos(y), text: y.Value}
-	case "!!null":
-		want = nullNode
-	case "!!bool":
-		want = boolNode
-	case "!!int":
-		want = intNode
-	case "!!float":
-		want = floatNode
-	default:
+	want, known := tagKinds[tag]
+	switch {
+	case !known:
 		return c.bad(y, "remove it", "the tag %s is not known", truncate(y.Tag))
+	case want == stringNode:
+		return node{kind: stringNode, pos: c.pos(y), text: y.Value}
 	}
 	n, fault := resolvePlain(y.Value)
 	if fault != "" {
