@@ -181,7 +181,7 @@ var hostileContainers = map[string]struct {
 	}, "two ends"},
 	"comment cut off": {func(t *testing.T, z *rawZip) {
 		z.end = func(b []byte, _, _ uint32) []byte { b[20], b[21] = 0xff, 0xff; return b }
-	}, "not as long as it says"},
+	}, "has not the declared length"},
 	"zip64 without its record": {func(t *testing.T, z *rawZip) {
 		z.end = func(b []byte, _, _ uint32) []byte { le.PutUint32(b[16:], 1<<32-1); return b }
 	}, "zip64 end record is missing"},
