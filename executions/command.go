@@ -97,7 +97,7 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 var errNotRun = errors.New("the command was not started")
 
 // errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
-var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
+var errOnLost = errors.New("stopped: the store was unreachable for a whole lease, and on_lost is kill")
 
 // killOnLost cancels a command with errOnLost when the lease is suspended, if the policy says so. For a job the
 // supervisor does that.

@@ -69,7 +69,7 @@ type Streams interface {
 	WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error)
 }
 
-// A Tailer is Streams where each look is a request, and a look at a tail is one.
+// Tailer is implemented by stores that pay for each read: it returns the end of a stream in one request.
 type Tailer interface {
 	// Tail returns the last bytes of a stream, at most n, and its info then. Of a damaged stream it returns what is there, with
 	// ErrDamaged. ErrNotFound.

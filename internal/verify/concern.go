@@ -277,7 +277,7 @@ func (t *tracer) execution(r reach.Root) error {
 func (t *tracer) task(r reach.Root) error {
 	parts, err := t.below(r.Ref, 0)
 	if len(parts) > 0 {
-		t.v.note("task object %s is broken or gone; its executions can be looked at, and answer, but not be made again", r.Hash)
+		t.v.note("task object %s is broken or gone; its executions still count as results, but cannot be made again", r.Hash)
 	}
 	return err
 }

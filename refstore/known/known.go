@@ -194,7 +194,7 @@ func (r *Records) Get(ctx context.Context, key refstore.Key, fields ...string) (
 	return rec, err
 }
 
-// cloned is a record whose bytes the caller does not have.
+// cloned copies a record, so that the caller may change it.
 func cloned(r refstore.Record) refstore.Record {
 	r.Value = bytes.Clone(r.Value)
 	fields := r.Fields
