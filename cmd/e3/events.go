@@ -56,7 +56,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
+			location, rest, err := a.positional(cmd, args, "[workspace.task]")
 			if err != nil {
 				return err
 			}
@@ -64,7 +64,9 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 			if err != nil {
 				return err
 			}
-			return runEvents(cmd.Context(), a, location, f, &o)
+			return a.within(cmd.Context(), a.openToRead, location, func(r *repo.Repo) error {
+				return runEvents(cmd.Context(), a, r, f, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -199,12 +201,7 @@ func eventType(name string) (events.Type, error) {
 	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
 }
 
-func runEvents(ctx context.Context, a *app, location string, f events.Filter, o *eventsOptions) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o *eventsOptions) error {
 	if err := knownWorkspace(ctx, r, f.Workspace); err != nil {
 		return err
 	}
@@ -237,7 +234,7 @@ func runEvents(ctx context.Context, a *app, location string, f events.Filter, o 
 			}
 		}
 	}
-	err = errors.Join(fault, out.close())
+	err := errors.Join(fault, out.close())
 	for _, text := range out.damaged {
 		a.Notef("e3: %s; what that line said is missing here", human.Line(text))
 	}

@@ -61,11 +61,6 @@ func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers {
 		said.Executor = settings.Workers
 	}
-	if said.Executor != "" {
-		if err := oneOf("executor", said.Executor, settings.Executors()...); err != nil {
-			return said, err
-		}
-	}
 	if said.Queue != "" {
 		if err := queue.ValidName(said.Queue); err != nil {
 			what := "--queue"

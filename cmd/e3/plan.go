@@ -80,9 +80,7 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 		return err
 	}
 	defer r.Close()
-	if err := sayRoom(r.Repo, o.room); err != nil {
-		return err
-	}
+	r.SayRoom(o.room)
 	collectOften()
 	set, err := overridesOf(o.set)
 	if err != nil {
@@ -112,17 +110,18 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 
 // planned makes the plan of "start", or of "start -f".
 func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
-	if file == "" {
-		return r.Workspaces.Planner.Plan(ctx, ws, o)
+	find := func() (string, error) { return a.named(ctx, r, ws) }
+	if file != "" {
+		find = func() (string, error) { return linkedTo(ctx, a, r, ws, file) }
 	}
-	linked, err := linkedTo(ctx, a, r, ws, file)
-	if err != nil {
+	switch found, err := find(); {
+	case err != nil:
 		return nil, err
+	case found == "":
+		return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
+	default:
+		return r.Workspaces.Planner.Plan(ctx, found, o)
 	}
-	if linked != "" {
-		return r.Workspaces.Planner.Plan(ctx, linked, o)
-	}
-	return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
 }
 
 // planRepo is a repository to plan in, with its temporary folder, if it has one.
@@ -154,8 +153,6 @@ func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, 
 				location, err = repo.Create(r.dir)
 			}
 		}
-	} else if location == "" {
-		location = a.location()
 	}
 	if err == nil {
 		r.Repo, err = a.openToRead(ctx, location)

@@ -71,18 +71,6 @@ func roomFlag(cmd *cobra.Command, v *string) {
 	fixedValues(cmd, "room", manifest.OpenRoom.String(), manifest.ClosedRoom.String())
 }
 
-// sayRoom has the packages that are built from now on have the room of --room.
-func sayRoom(r *repo.Repo, text string) error {
-	if text == "" {
-		return nil
-	}
-	if _, ok := manifest.ParseRoom(text); !ok {
-		return usagef("--room is open or closed, not %q", text)
-	}
-	r.SayRoom(text)
-	return nil
-}
-
 func newStart(a *app) *cobra.Command {
 	var o startOptions
 	cmd := &cobra.Command{
@@ -164,7 +152,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 	if file == "" {
 		return a.workspaceArg(cmd, args)
 	}
-	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+	location, rest, err := a.positional(cmd, args, "[workspace]")
 	if err != nil {
 		return "", "", err
 	}
@@ -192,13 +180,6 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	}
 	if o.grace < 0 {
 		return s, usagef("--grace must not be negative")
-	}
-	if err := errors.Join(
-		oneOf("publish", o.publish, "always", "final", "none"),
-		oneOf("durability", o.durability, "batch", "full", "none"),
-		oneOf("progress", o.progress, "auto", "tty", "plain", "json", "none"),
-	); err != nil {
-		return s, err
 	}
 	s.Publish = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]
 	s.Durability = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]
@@ -278,21 +259,20 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		if location, err = repositoryFor(a, location, o.file); err != nil {
 			return err
 		}
-	} else if location == "" {
-		location = a.location()
 	}
 	r, err := a.openToStart(ctx, location, o.readOnly, o.offline)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := sayRoom(r, o.room); err != nil {
-		return err
-	}
+	r.SayRoom(o.room)
 	if o.file != "" {
-		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
-			return unknownOffline(r, err)
-		}
+		ws, err = deployShort(ctx, a, r, ws, o.file)
+	} else {
+		ws, err = a.named(ctx, r, ws)
+	}
+	if err != nil {
+		return unknownOffline(r, err)
 	}
 	if ws, err = branchAs(ctx, a, r, ws, o, &settings); err != nil {
 		return err

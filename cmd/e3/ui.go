@@ -52,7 +52,7 @@ open. Nothing is written, unless --actions lets the pages start, cancel, retry, 
   e3 ui . prod --export out`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+			location, rest, err := a.positional(cmd, args, "[workspace]")
 			if err != nil {
 				return err
 			}
