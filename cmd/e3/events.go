@@ -125,10 +125,8 @@ func eventWorkspaces(ctx context.Context, r *repo.Repo) ([]string, error) {
 // eventFilter turns the arguments and flags into what they mean.
 func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
 	flags := cmd.Flags()
-	for _, name := range []string{"run", "task", "worker", "execution", "since", "until", "after"} {
-		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
-			return f, usagef("--%s must not be empty", name)
-		}
+	if err := filled("--%s must not be empty", "run", "task", "worker", "execution", "since", "until", "after")(cmd, nil); err != nil {
+		return f, err
 	}
 	ws, task, ofTask := strings.Cut(name, ".")
 	f = events.Filter{
@@ -429,15 +427,12 @@ func (o *eventOutput) close() error {
 		if o.n == 0 {
 			end = `{"events":[]`
 		}
-		for i, text := range o.damaged {
-			lead := ","
-			if i == 0 {
-				lead = `,"damaged":[`
-			}
-			end += lead + jsonText(text)
-		}
 		if len(o.damaged) > 0 {
-			end += "]"
+			list, err := json.Marshal(o.damaged)
+			if err != nil {
+				return err
+			}
+			end += `,"damaged":` + string(list)
 		}
 		if _, err := o.buf.WriteString(end + "}\n"); err != nil {
 			return err
@@ -448,13 +443,4 @@ func (o *eventOutput) close() error {
 		err = errors.Join(err, o.safe.Close())
 	}
 	return err
-}
-
-// jsonText is a text as JSON has it.
-func jsonText(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string always encodes
-	}
-	return string(b)
 }

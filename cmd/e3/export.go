@@ -131,9 +131,6 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 // bytesShown shows the progress in bytes on a terminal. done removes the line.
 func bytesShown(a *app, doing string) (progress func(done, total int64), done func()) {
 	live := a.Live()
-	if live == nil {
-		return nil, func() {}
-	}
 	live.Unit = human.Bytes
 	live.Start(doing, a.Now())
 	var most atomic.Int64

@@ -81,21 +81,11 @@ func freeing[T any](r *repo.Repo, dry bool, do func() (T, error)) (T, error) {
 
 // collect removes garbage and shows its progress.
 func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Report, error) {
-	if live := a.Live(); live != nil {
-		defer live.Close()
-		began := a.Now()
-		var phase *gc.Phase
-		o.Progress = func(p gc.Progress) {
-			live.Progress(int64(p.Shards), objectstore.Shards)
-			if phase != nil && *phase == p.Phase {
-				return
-			}
-			if phase != nil {
-				live.End(phase.String())
-			}
-			live.Start(p.Phase.String(), began)
-			phase = &p.Phase
-		}
+	live, began := a.Live(), a.Now()
+	defer live.Close()
+	o.Progress = func(p gc.Progress) {
+		live.Progress(int64(p.Shards), objectstore.Shards)
+		live.Phase(p.Phase.String(), began)
 	}
 	if err := r.OwnsObjects(ctx); err != nil {
 		return nil, err

@@ -97,18 +97,10 @@ func (a *app) fetching(reference string, remote bool) (progress func(images.Prog
 	if remote {
 		a.Notef("Fetching image %s", human.Line(reference))
 	}
-	live := a.Live()
-	if live == nil {
-		return nil, func() {}
-	}
+	live, began := a.Live(), a.Now()
 	live.Unit = human.Bytes
-	began, now := a.Now(), ""
 	return func(p images.Progress) {
-		if doing := fmt.Sprintf("layer %d of %d of image %s", p.Layer, p.Layers, human.Line(reference)); doing != now {
-			live.End(now)
-			live.Start(doing, began)
-			now = doing
-		}
+		live.Phase(fmt.Sprintf("layer %d of %d of image %s", p.Layer, p.Layers, human.Line(reference)), began)
 		live.Progress(p.Bytes, p.Total)
 	}, live.Close
 }

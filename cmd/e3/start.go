@@ -464,7 +464,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 }
 
 func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
-	var live *term.Live
+	live := term.Hidden()
 	progress := o.progress
 	switch f := term.Of(a.Stderr); {
 	case progress == "tty" && f == nil:
@@ -481,8 +481,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	t := newTranscript(a.copyable(out), live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
 	t.brief.verbose, t.brief.round = o.verbose, o.round != nil
-	if live != nil {
-		live.Bar = true
+	if live.Bar = true; live.Shows() {
 		defer a.Above(live.Above)()
 	}
 	s.OnStart = func(info *workspace.RunInfo) {

@@ -73,36 +73,22 @@ func runVerify(ctx context.Context, a *app, r *repo.Repo, o verify.Options) erro
 
 // checkRepository checks the repository and shows the progress.
 func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options) (*verify.Report, error) {
-	if live := a.Live(); live != nil {
-		defer live.Close()
-		began, phase := a.Now(), verify.Phase("")
-		o.Progress = func(p verify.Progress) {
-			live.Progress(int64(p.Done), int64(p.Total))
-			if p.Phase != phase {
-				if phase != "" {
-					live.End(string(phase))
-				}
-				live.Start(string(p.Phase), began)
-				phase = p.Phase
-			}
-		}
+	live, began := a.Live(), a.Now()
+	defer live.Close()
+	o.Progress = func(p verify.Progress) {
+		live.Progress(int64(p.Done), int64(p.Total))
+		live.Phase(string(p.Phase), began)
 	}
 	return verify.Verify(ctx, verify.Stores{
 		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
 		Jobs: r.Queue(), Workspaces: r.Workspaces, Now: a.Now, Place: r.OwnsObjects,
+		Foreign: r.ForeignEntries,
 		Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
 			found, err := r.FormatFaults(ctx)
 			for _, f := range found {
 				faults = append(faults, verify.FormatFault(f))
 			}
 			return faults, err
-		},
-		Foreign: func(ctx context.Context) (entries []verify.ForeignEntry, err error) {
-			found, err := r.ForeignEntries(ctx)
-			for _, e := range found {
-				entries = append(entries, verify.ForeignEntry(e))
-			}
-			return entries, err
 		},
 	}, o)
 }

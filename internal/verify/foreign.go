@@ -8,23 +8,19 @@ import (
 	"e3/refstore"
 )
 
-// ForeignEntry is a link, a pipe, or a file in the place of a folder, where e3 has put none.
-type ForeignEntry struct{ Where, Problem string }
-
-// foreign reports such entries. As long as there are some nothing is repaired: what lies behind them seems to be gone.
+// foreign reports links, pipes, and files in the place of folders, where e3 has put none. As long as there are some nothing is
+// repaired: what lies behind them seems to be gone.
 func (v *verifier) foreign(ctx context.Context) error {
 	if v.Foreign == nil {
 		return nil
 	}
-	entries, err := v.Foreign(ctx)
-	for _, e := range entries {
+	return v.Foreign(ctx, func(where, problem string) {
 		v.fault(Fault{
-			Kind: ForeignThing, Where: e.Where, Problem: e.Problem, For: []string{"everything that belongs there"},
+			Kind: ForeignThing, Where: where, Problem: problem, For: []string{"everything that belongs there"},
 			Advice: "nothing is repaired before; somebody else has put it there",
 		})
 		v.strange.Add(1)
-	}
-	return err
+	})
 }
 
 // past goes on after what could not be checked because of a foreign entry, which is a fault of its own.
