@@ -177,11 +177,10 @@ const outlast = 24 * time.Hour
 // meanwhile.
 func (a *app) openOutlasting(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
 	o.Outlast, o.Retake = outlast, true
-	r, err := a.openFor(ctx, location, o)
+	r, err := a.openWith(ctx, location, o)
 	if err != nil {
 		return nil, err
 	}
-	a.watchLease(ctx, r)
 	if o, ok := r.Records.(refstore.Outlasting); ok {
 		context.AfterFunc(ctx, o.OnSuspension(func(s refstore.Suspension) { a.Notef("%s", suspensionText(s)) }))
 	}

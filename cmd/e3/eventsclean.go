@@ -45,10 +45,7 @@ The events of a workspace's current run, and of runs that have not ended, are ne
 					return usagef("--older-than must be more than 0")
 				}
 			}
-			if f.Changed("workspace") && o.workspace == "" {
-				return usagef("--workspace must not be empty")
-			}
-			return nil
+			return filled("--%s must not be empty", "workspace")(cmd, nil)
 		},
 		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			return runEventsClean(ctx, a, r, o.keep, &o)

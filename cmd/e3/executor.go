@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
@@ -101,7 +102,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		if runs.Executor != settings.Local && runs.Executor != "" {
 			return nil, usagef("only commands of this process can be traced: e3 start --executor local, without which tasks go to %s", runs.Executor)
 		}
-		e.Trace = newOpens(r, o.runs.opens.proposes()).look
+		e.Trace = (&opens{repo: r, looks: o.runs.opens.proposes(), of: map[string]*trace.Look{}}).look
 	}
 	var ends []func() error
 	done = func() {

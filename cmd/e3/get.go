@@ -113,7 +113,11 @@ func runGet(ctx context.Context, a *app, r *repo.Repo, name string, o *getOption
 	}
 	switch {
 	case d.Kind == record.LeafValue:
-		return printValue(ctx, a, r, name, h)
+		v, err := readValue(ctx, r, h)
+		if err != nil {
+			return fmt.Errorf("dataset %s: %w", name, err)
+		}
+		return writeValue(a, name, d.Hash, v)
 	case d.Kind == record.LeafDir || a.JSON:
 		return describe(ctx, a, r, name, d)
 	}
@@ -146,14 +150,6 @@ func valueText(v *value.Value) ([]byte, error) {
 	}
 	data, err := v.JSON()
 	return append(data, '\n'), err
-}
-
-func printValue(ctx context.Context, a *app, r *repo.Repo, name string, h objectstore.Hash) error {
-	v, err := readValue(ctx, r, h)
-	if err != nil {
-		return fmt.Errorf("dataset %s: %w", name, err)
-	}
-	return writeValue(a, name, h.String(), v)
 }
 
 func writeValue(a *app, name, hash string, v *value.Value) error {

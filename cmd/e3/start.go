@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -555,51 +554,24 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	if note := explain.ExitNote(f.message); note != "" {
 		a.Notef("  %s", note)
 	}
-	stream := ""
+	flag := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
-		for _, s := range []executions.Stream{executions.Stderr, executions.Stdout} {
-			lines := logTail(ctx, r.Executions, key, f.execution, s)
-			for _, line := range lines {
-				a.Notef("  | %s", human.Line(line))
-			}
-			sayUndeclared(ctx, a, r, ws, f.task, lines)
-			if len(lines) > 0 {
-				if s == executions.Stderr {
-					stream = " --stderr"
-				}
-				break
-			}
+		lines, stream := failureLines(ctx, r.Executions, key, f.execution)
+		for _, line := range lines {
+			a.Notef("  | %s", human.Line(line))
+		}
+		sayUndeclared(ctx, a, r, ws, f.task, lines)
+		if stream == executions.Stderr {
+			flag = " --stderr"
 		}
 	}
 	if f.key == "" { // nothing was to run
 		return
 	}
-	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
+	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), flag)
 	if f.left {
 		sayFolder(ctx, a, r, location, ws, f)
 	}
-}
-
-// logTail returns the last lines of a log.
-func logTail(ctx context.Context, x *executions.Store, key executions.Key, id string, stream executions.Stream) []string {
-	const most = 8 << 10
-	size, err := x.LogSize(ctx, key, id, stream)
-	if err != nil || size == 0 {
-		return nil
-	}
-	r, err := x.OpenLog(ctx, key, id, stream, max(0, size-most))
-	if err != nil {
-		return nil
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, most))
-	if err != nil {
-		return nil
-	}
-	if _, rest, ok := bytes.Cut(data, []byte("\n")); ok && size > most {
-		data = rest // the first line is not whole
-	}
-	return tail(data, 10)
 }
 
 // runExit is the exit code of a run that has ended.

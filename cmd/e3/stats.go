@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -95,8 +94,6 @@ func statsRow(t *render.Table, name string, g *stats.Group) {
 	if q := g.Requests; q != (events.Traffic{}) {
 		requests, price = fmt.Sprint(q.Reads+q.Writes+q.Gets+q.Puts), fmt.Sprintf("$%.6f", g.Price)
 	}
-	t.Row(name, fmt.Sprint(g.Runs), fmt.Sprint(g.Hits), fmt.Sprintf("%.1f %%", 100*g.HitRate), milliseconds(g.SavedMs), fmt.Sprint(g.Executed),
-		milliseconds(g.ExecutedMs), fmt.Sprint(g.Failures), human.Bytes(g.Bytes), requests, price)
+	t.Row(name, fmt.Sprint(g.Runs), fmt.Sprint(g.Hits), fmt.Sprintf("%.1f %%", 100*g.HitRate), millis(g.SavedMs), fmt.Sprint(g.Executed),
+		millis(g.ExecutedMs), fmt.Sprint(g.Failures), human.Bytes(g.Bytes), requests, price)
 }
-
-func milliseconds(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }
