@@ -28,6 +28,24 @@ func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, of
 	return io.NopCloser(bytes.NewReader(text[min(offset, int64(len(text))):])), err
 }
 
+// LogTail reads the last bytes of a log, at most so many, from the beginning of a line if there is one. whole is the size of
+// the log.
+func (s *Store) LogTail(ctx context.Context, k Key, id string, stream Stream, most int64) (tail []byte, whole int64, err error) {
+	whole, err = s.LogSize(ctx, k, id, stream)
+	if err != nil || whole == 0 {
+		return nil, 0, err
+	}
+	in, err := s.OpenLog(ctx, k, id, stream, max(0, whole-most))
+	if err != nil {
+		return nil, whole, err
+	}
+	tail, err = io.ReadAll(io.LimitReader(in, most))
+	if i := bytes.IndexByte(tail, '\n'); whole > most && i >= 0 && i+1 < len(tail) {
+		tail = tail[i+1:]
+	}
+	return tail, whole, errors.Join(err, in.Close())
+}
+
 // FollowLog reads a log from its beginning and waits for more, until the log is sealed, the reader closed, or ctx ends.
 // It also waits for a log that does not exist yet.
 func (s *Store) FollowLog(ctx context.Context, k Key, id string, stream Stream) (io.ReadCloser, error) {

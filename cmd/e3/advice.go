@@ -22,6 +22,9 @@ var advised = regexp.MustCompile(`\be3 (?:[a-z-]+ ){1,2}` + placeholder)
 // names remembers the name of the first repository that the command opens. It is safe for concurrent use.
 func (a *app) names(name string) { a.repository.CompareAndSwap(nil, &name) }
 
+// here is the name of the repository that the command has opened, for a command to type.
+func (a *app) here() string { return *a.repository.Load() }
+
 // addressed has the commands that a message advises name the repository that the command uses, so that they can be
 // copied as they are.
 func (a *app) addressed(text string) string {

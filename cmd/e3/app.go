@@ -177,11 +177,10 @@ const outlast = 24 * time.Hour
 // meanwhile.
 func (a *app) openOutlasting(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
 	o.Outlast, o.Retake = outlast, true
-	r, err := a.openFor(ctx, location, o)
+	r, err := a.openWith(ctx, location, o)
 	if err != nil {
 		return nil, err
 	}
-	a.watchLease(ctx, r)
 	if o, ok := r.Records.(refstore.Outlasting); ok {
 		context.AfterFunc(ctx, o.OnSuspension(func(s refstore.Suspension) { a.Notef("%s", suspensionText(s)) }))
 	}
@@ -259,10 +258,13 @@ func (a *app) location() string {
 }
 
 // positional assigns a command's arguments. The repository comes first and may be left out. The arguments in names
-// follow, and as many as optional says may be missing at the end. If the count fits both readings, the first argument
-// is the repository if it looks like one.
-func (a *app) positional(cmd *cobra.Command, args []string, optional int, names ...string) (location string, rest []string, err error) {
-	required := len(names) - optional
+// follow, and those in brackets may be missing at the end. If the count fits both readings, the first argument is the
+// repository if it looks like one.
+func (a *app) positional(cmd *cobra.Command, args []string, names ...string) (location string, rest []string, err error) {
+	required := len(names)
+	for required > 0 && strings.HasPrefix(names[required-1], "[") {
+		required--
+	}
 	switch {
 	case len(args) > len(names)+1:
 		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), human.Count(len(names)+1, "argument"), len(args), cmd.CommandPath())
@@ -276,25 +278,31 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 	return args[0], pad(args[1:], len(names)), nil
 }
 
-// onRepository makes a command of what is to be done with an open repository and the arguments beside it, all required.
-func onRepository(a *app, do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) func(*cobra.Command, []string) error {
-	return onOpen(a, a.open, do, names...)
+// runFunc is what cobra calls for a command.
+type runFunc = func(*cobra.Command, []string) error
+
+// An opener opens the repository of a command: app.open, or app.openToRead where that only reads.
+type opener = func(ctx context.Context, location string) (*repo.Repo, error)
+
+// on makes a command of what is to be done with an open repository and the arguments beside it, as positional assigns them.
+func (a *app) on(open opener, do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) runFunc {
+	return func(cmd *cobra.Command, args []string) error {
+		location, rest, err := a.positional(cmd, args, names...)
+		if err != nil {
+			return err
+		}
+		return a.within(cmd.Context(), open, location, func(r *repo.Repo) error { return do(cmd.Context(), r, rest) })
+	}
 }
 
-// onOpen is onRepository with a repository that open opens.
-func onOpen(a *app, open func(context.Context, string) (*repo.Repo, error), do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 0, names...)
-		if err != nil {
-			return err
-		}
-		r, err := open(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		return do(cmd.Context(), r, rest)
+// within calls do with an open repository.
+func (a *app) within(ctx context.Context, open opener, location string, do func(*repo.Repo) error) error {
+	r, err := open(ctx, location)
+	if err != nil {
+		return err
 	}
+	defer r.Close()
+	return do(r)
 }
 
 // isLocation reports whether an argument means a repository rather than a name in one.

@@ -20,38 +20,37 @@ func TestPositional(t *testing.T) {
 	if _, err := repo.Create(filepath.Join("there", repo.DirName)); err != nil {
 		t.Fatal(err)
 	}
-	two, one, optional := []string{"<ws>", "<file>"}, []string{"<ws>"}, 1
+	two, one, optional := []string{"<ws>", "<file>"}, []string{"<ws>"}, []string{"[ws]"}
 	for _, test := range []struct {
 		args     []string
 		names    []string
-		optional int
 		location string
 		rest     []string // nil: refused
 	}{
-		{[]string{"prod"}, one, 0, "default", []string{"prod"}},
-		{[]string{".", "prod"}, one, 0, ".", []string{"prod"}},
-		{[]string{"there"}, one, 0, "default", []string{"there"}},
-		{nil, one, 0, "", nil},
-		{[]string{"a", "b", "c"}, one, 0, "", nil},
-		{[]string{"prod", "x/e3.yaml"}, two, 0, "default", []string{"prod", "x/e3.yaml"}},
-		{[]string{"r", "prod", "e3.yaml"}, two, 0, "r", []string{"prod", "e3.yaml"}},
-		{nil, nil, 0, "default", []string{}},
-		{[]string{"r"}, nil, 0, "r", []string{}},
+		{[]string{"prod"}, one, "default", []string{"prod"}},
+		{[]string{".", "prod"}, one, ".", []string{"prod"}},
+		{[]string{"there"}, one, "default", []string{"there"}},
+		{nil, one, "", nil},
+		{[]string{"a", "b", "c"}, one, "", nil},
+		{[]string{"prod", "x/e3.yaml"}, two, "default", []string{"prod", "x/e3.yaml"}},
+		{[]string{"r", "prod", "e3.yaml"}, two, "r", []string{"prod", "e3.yaml"}},
+		{nil, nil, "default", []string{}},
+		{[]string{"r"}, nil, "r", []string{}},
 
-		{nil, one, optional, "default", []string{""}},
-		{[]string{"prod"}, one, optional, "default", []string{"prod"}},
-		{[]string{"there"}, one, optional, "there", []string{""}},
-		{[]string{"."}, one, optional, ".", []string{""}},
-		{[]string{".."}, one, optional, "..", []string{""}},
-		{[]string{"../x"}, one, optional, "../x", []string{""}},
-		{[]string{"/x"}, one, optional, "/x", []string{""}},
-		{[]string{"x/y"}, one, optional, "x/y", []string{""}},
-		{[]string{"prod.images/2024"}, one, optional, "default", []string{"prod.images/2024"}},
-		{[]string{"anything", "prod"}, one, optional, "anything", []string{"prod"}},
+		{nil, optional, "default", []string{""}},
+		{[]string{"prod"}, optional, "default", []string{"prod"}},
+		{[]string{"there"}, optional, "there", []string{""}},
+		{[]string{"."}, optional, ".", []string{""}},
+		{[]string{".."}, optional, "..", []string{""}},
+		{[]string{"../x"}, optional, "../x", []string{""}},
+		{[]string{"/x"}, optional, "/x", []string{""}},
+		{[]string{"x/y"}, optional, "x/y", []string{""}},
+		{[]string{"prod.images/2024"}, optional, "default", []string{"prod.images/2024"}},
+		{[]string{"anything", "prod"}, optional, "anything", []string{"prod"}},
 	} {
 		a := newApp()
 		a.Getenv = func(name string) string { return map[string]string{"E3_REPO": "default"}[name] }
-		location, rest, err := a.positional(&cobra.Command{Use: "x"}, test.args, test.optional, test.names...)
+		location, rest, err := a.positional(&cobra.Command{Use: "x"}, test.args, test.names...)
 		if (err != nil) != (test.rest == nil) || location != test.location || !slices.Equal(rest, test.rest) {
 			t.Errorf("%q for %q: %q, %q, %v; want %q, %q", test.args, test.names, location, rest, err, test.location, test.rest)
 		}

@@ -40,18 +40,14 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
   e3 approve . 'prod.publish[*]'
   e3 approve . prod.release --undo`,
 		ValidArgsFunction: completeDeferred(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>.<task>")
-			if err != nil {
-				return err
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			if args[0] == "" && (undo || note != "") {
+				return usagef("it takes a task: <workspace>.<task>; to list what waits: e3 approve <repo>")
 			}
-			if rest[0] == "" {
-				if undo || note != "" {
-					return usagef("it takes a task: <workspace>.<task>; to list what waits: e3 approve %s", human.Quoted(location))
-				}
-				return listDeferred(cmd.Context(), a, location)
+			if args[0] == "" {
+				return listDeferred(ctx, a, r)
 			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+			return a.inOnly(ctx, r, args[0], func(name string) error {
 				ws, path, err := dataset(name)
 				switch {
 				case errors.Is(err, errUnnamed):
@@ -59,9 +55,9 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 				case err != nil || path.Entry != "":
 					return usagef("%q is not <workspace>.<task>", name)
 				}
-				return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
+				return decide(ctx, a, r, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
 			})
-		},
+		}, "[workspace.task]"),
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the approval back")
 	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
@@ -74,15 +70,10 @@ type decisions struct {
 }
 
 // decide resolves the block of a task, or with undo takes that back.
-func decide(ctx context.Context, a *app, location, ws, task string, undo bool, res approval.Resolution) error {
+func decide(ctx context.Context, a *app, r *repo.Repo, ws, task string, undo bool, res approval.Resolution) error {
 	if n := len(res.Note); n > approval.MaxNote {
 		return usagef("the note has %s; at most %s are kept: put the rest into a file, and name that", human.Bytes(int64(n)), human.Bytes(approval.MaxNote))
 	}
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	res.By = repo.UserAtHost()
 	act := r.Workspaces.Approvals.Resolve
 	if undo {
@@ -186,12 +177,7 @@ type waitingTask struct {
 }
 
 // listDeferred lists what waits for approval in all workspaces.
-func listDeferred(ctx context.Context, a *app, location string) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func listDeferred(ctx context.Context, a *app, r *repo.Repo) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil {
 		return err

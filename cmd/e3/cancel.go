@@ -44,22 +44,18 @@ run when it continues.`,
   e3 cancel . prod --reason "wrong input"
   e3 cancel . prod --no-wait`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, ws, err := a.workspaceArg(cmd, args)
-			if err != nil {
-				return err
-			}
+		RunE: a.onOne(a.open, func(ctx context.Context, r *repo.Repo, ws string) error {
 			options, err := cancelling(a, o)
 			if err != nil {
 				return err
 			}
-			r, err := a.open(cmd.Context(), location)
+			options.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
+			c, err := r.Workspaces.Runner.Cancel(ctx, ws, options)
 			if err != nil {
 				return err
 			}
-			defer r.Close()
-			return runCancel(cmd.Context(), a, r, ws, options)
-		},
+			return a.Reply(c, func(w *render.Sheet) { w.Line("%s", cancelText(c, options.By)) })
+		}),
 	}
 	f := cmd.Flags()
 	whyFlags(f, &o.reason, "reason", "note", "the run")
@@ -86,15 +82,6 @@ func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 func mayRunOn(task, worker string) string {
 	return fmt.Sprintf("the command of %s may run on: its worker %s was lost, and only that user can stop it, by a new worker on that machine",
 		human.Line(task), human.Line(human.Worker(worker)))
-}
-
-func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {
-	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
-	c, err := r.Workspaces.Runner.Cancel(ctx, ws, o)
-	if err != nil {
-		return err
-	}
-	return a.Reply(c, func(w *render.Sheet) { w.Line("%s", cancelText(c, o.By)) })
 }
 
 // cancelText describes the outcome of a request to cancel.

@@ -54,7 +54,13 @@ The best value of a metric has an asterisk. Its name tells which value that is (
 			if err != nil {
 				return err
 			}
-			return runCompare(cmd.Context(), a, location, rest, &o)
+			table, err := o.table(a)
+			if err != nil {
+				return err
+			}
+			return a.within(cmd.Context(), a.openToRead, location, func(r *repo.Repo) error {
+				return runCompare(cmd.Context(), a, r, rest, table, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -78,7 +84,8 @@ func compareArgs(a *app, cmd *cobra.Command, args []string) (location string, si
 	return a.location(), args, nil
 }
 
-func runCompare(ctx context.Context, a *app, location string, args []string, o *compareOptions) error {
+// table are the options of the table.
+func (o *compareOptions) table(a *app) (compare.TableOptions, error) {
 	opts := compare.TableOptions{All: o.all, Best: map[string]compare.Better{}, Sort: o.sort}
 	for _, arg := range o.best {
 		name, better, named := strings.Cut(arg, "=")
@@ -86,18 +93,17 @@ func runCompare(ctx context.Context, a *app, location string, args []string, o *
 			name, better = "", arg
 		}
 		if better != string(compare.Lower) && better != string(compare.Higher) {
-			return usagef("--best is lower or higher, or such as loss=lower, not %q", arg)
+			return opts, usagef("--best is lower or higher, or such as loss=lower, not %q", arg)
 		}
 		opts.Best[name] = compare.Better(better)
 	}
 	if a.JSON && o.asCSV {
-		return usagef("--json and --csv are two forms: give one of them")
+		return opts, usagef("--json and --csv are two forms: give one of them")
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+	return opts, nil
+}
+
+func runCompare(ctx context.Context, a *app, r *repo.Repo, args []string, opts compare.TableOptions, o *compareOptions) error {
 	sides, err := comparedSides(ctx, r, args)
 	if err != nil {
 		return err

@@ -48,13 +48,6 @@ are beast2. "-" is standard input. The format of the input is recognised from it
 const maxConvert = 1 << 30
 
 func runConvert(a *app, path string, o *convertOptions) error {
-	for _, f := range []struct{ flag, word string }{{"from", o.from}, {"to", o.to}} {
-		if f.word != "" {
-			if err := oneOf(f.flag, f.word, "beast2", "json"); err != nil {
-				return err
-			}
-		}
-	}
 	in := a.stdin
 	if path != "-" {
 		f, err := os.Open(path)

@@ -43,24 +43,20 @@ differs or cannot be compared, as that of "git diff".`,
   e3 diff . prod staging         # two workspaces
   e3 diff . prod@ --exit-code && echo unchanged since`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 2, "<A>", "<B>")
-			if err != nil {
-				return err
-			}
-			if rest[0] == "" || strings.HasPrefix(rest[0], "@") {
-				ws, err := a.only(cmd.Context(), location)
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			if args[0] == "" || strings.HasPrefix(args[0], "@") {
+				ws, err := a.only(ctx, r)
 				if err != nil {
 					return err
 				}
-				rest[0] = ws + rest[0]
+				args[0] = ws + args[0]
 			}
-			was, is, err := sides(rest[0], rest[1])
+			was, is, err := sides(args[0], args[1])
 			if err != nil {
-				return usagef("%v; see: %s --help", err, cmd.CommandPath())
+				return usagef("%v; see: e3 diff --help", err)
 			}
-			return runDiff(cmd.Context(), a, location, was, is, &o)
-		},
+			return runDiff(ctx, a, r, was, is, &o)
+		}, "[A]", "[B]"),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "every change and every duration, not only the first and the notable ones")
@@ -84,12 +80,7 @@ func sides(a, b string) (was, is compare.Side, err error) {
 	return was, is, nil
 }
 
-func runDiff(ctx context.Context, a *app, location string, was, is compare.Side, o *diffOptions) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runDiff(ctx context.Context, a *app, r *repo.Repo, was, is compare.Side, o *diffOptions) error {
 	d, err := compare.Compare(ctx, comparedFrom(r), was, is)
 	if errors.Is(err, compare.ErrSyntax) {
 		return usagef("%v", err)

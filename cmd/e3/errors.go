@@ -65,59 +65,52 @@ type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+// has reports whether an error is or wraps one of a type.
+func has[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// isOneOf reports whether an error is or wraps one of the targets.
+func isOneOf(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
 // exitCode maps an error to an exit code. No other code does.
 func exitCode(err error) int {
-	var (
-		exit     *exitError
-		usage    *usageError
-		refused  *resultdir.RefusedError
-		busy     *workspace.BusyError
-		corrupt  *objectstore.CorruptError
-		cycle    *graph.CycleError
-		defs     manifest.Errors
-		syntax   *manifest.Error
-		unknown  *workspace.UnknownError
-		badInput *workspace.InputError
-		unopened *manifest.OpenError
-		items    *workspace.ItemsError
-		params   *workspace.ParamsError
-		override *workspace.OverrideError
-		taken    *workspace.TakenError
-		special  *objectstore.SpecialFileError
-		entry    *tree.Error
-		foreign  *workspace.NotRunnableError
-		busyGC   *gc.BusyError
-		unsafe   *gc.UnsafeError
-		pruned   *executions.PrunedError
-		unclear  *workspace.AmbiguousError
-		export   *exportimport.MissingError
-		unheard  *workspace.UnresponsiveError
-
-		unsettled *refstore.UnsettledError
-	)
+	exit, ended := errors.AsType[*exitError](err)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &exit):
+	case ended:
 		return exit.code
-	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+	case isOneOf(err, errInterrupted, context.Canceled):
 		return exitCancelled
-	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrOtherFormat), errors.Is(err, repo.ErrForeign):
+	case isOneOf(err, repo.ErrNoRepository, repo.ErrOtherFormat, repo.ErrForeign):
 		return exitNoRepository
-	case errors.As(err, &unheard):
+	case has[*workspace.UnresponsiveError](err):
 		return exitTimeout
-	case errors.As(err, &busy), errors.As(err, &busyGC), errors.As(err, &unsettled), errors.Is(err, refstore.ErrLost):
+	case has[*workspace.BusyError](err), has[*gc.BusyError](err), has[*refstore.UnsettledError](err), errors.Is(err, refstore.ErrLost):
 		return exitBusy
 	case denied(err):
 		return exitDenied
-	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, refstore.ErrForeign), errors.Is(err, objectstore.ErrForeign), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
-		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
+	case has[*gc.UnsafeError](err), has[*exportimport.MissingError](err), has[*objectstore.CorruptError](err),
+		isOneOf(err, refstore.ErrDamaged, refstore.ErrForeign, objectstore.ErrForeign, objectstore.ErrNotFound, record.ErrType,
+			exportimport.ErrIntegrity, signature.ErrBadSignature, settings.ErrUnsigned, settings.ErrUntrusted):
 		return exitIntegrity
-	case errors.As(err, &usage), errors.As(err, &refused), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &items), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
-		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrPath), errors.Is(err, workspace.ErrRoomOfFile), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
+	case has[*usageError](err), has[*resultdir.RefusedError](err), has[manifest.Errors](err), has[*manifest.Error](err),
+		has[*graph.CycleError](err), has[*workspace.ItemsError](err), has[*workspace.UnknownError](err), has[*workspace.ParamsError](err),
+		has[*workspace.OverrideError](err), has[*workspace.TakenError](err), has[*workspace.NotRunnableError](err),
+		has[*workspace.AmbiguousError](err), has[*executions.PrunedError](err),
+		isOneOf(err, executions.ErrAmbiguous, workspace.ErrVariable, workspace.ErrTool, workspace.ErrPath, workspace.ErrRoomOfFile,
+			workspace.ErrExists, workspace.ErrNotDeployed, exportimport.ErrFileExists, repo.ErrExists, repo.ErrLocation,
+			approval.ErrNotFound, runview.ErrNoRun):
 		return exitUsage
-	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), (errors.As(err, &badInput) || errors.As(err, &unopened)) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) || errors.As(err, &special) || errors.As(err, &entry)):
-		return exitUsage
+	case has[*workspace.InputError](err), has[*manifest.OpenError](err):
+		if has[*objectstore.SpecialFileError](err) || has[*tree.Error](err) ||
+			isOneOf(err, fs.ErrNotExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP) {
+			return exitUsage
+		}
 	}
 	return exitFailed
 }
@@ -159,11 +152,6 @@ func (a *app) report(err error) int {
 func hint(err error) string {
 	var (
 		unknown *workspace.UnknownError
-		part    *workspace.PartError
-		values  *workspace.LostValuesError // says it itself
-		again   *dataflow.LostAgainError
-		corrupt *objectstore.CorruptError
-		unsafe  *gc.UnsafeError
 		foreign *repo.ForeignError
 		decided *approval.ResolvedError
 		pending *pendingError
@@ -174,7 +162,7 @@ func hint(err error) string {
 	switch {
 	case errors.As(err, &foreign):
 		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", human.Quoted(foreign.Root))
-	case errors.As(err, &unsafe):
+	case has[*gc.UnsafeError](err):
 		return "what it refers to may be needed; to see what can be done: e3 verify"
 	case errors.As(err, &pending):
 		return "a start makes them: e3 start <repo> " + human.Quoted(pending.ws)
@@ -204,14 +192,15 @@ func hint(err error) string {
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
-	case errors.As(err, &values), errors.As(err, &again), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
+	case has[*workspace.LostValuesError](err): // says it itself
+	case has[*dataflow.LostAgainError](err), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
 	case errors.Is(err, refstore.ErrForeign), errors.Is(err, objectstore.ErrForeign): // the message says what to remove
 		return "to find all that e3 has not put there: e3 verify <repo>"
 	case errors.Is(err, refstore.ErrDamaged):
 		return "to restore what can be restored: e3 verify --repair"
-	case errors.As(err, &part):
+	case has[*workspace.PartError](err):
 		return "to make what a workspace has lost again: e3 start <repo> <workspace>; if that finds nothing to do: e3 verify <repo> --repair"
-	case errors.As(err, &corrupt):
+	case has[*objectstore.CorruptError](err):
 		return "to remove what is damaged: e3 verify --repair; then e3 start makes an output again, and an input comes back when it is set or deployed again"
 	case errors.Is(err, objectstore.ErrNotFound):
 		return "to make a lost output again: e3 start (if that says it is cached, first: e3 verify --repair); an input comes back when it is set or deployed again"

@@ -56,7 +56,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
+			location, rest, err := a.positional(cmd, args, "[workspace.task]")
 			if err != nil {
 				return err
 			}
@@ -64,7 +64,9 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 			if err != nil {
 				return err
 			}
-			return runEvents(cmd.Context(), a, location, f, &o)
+			return a.within(cmd.Context(), a.openToRead, location, func(r *repo.Repo) error {
+				return runEvents(cmd.Context(), a, r, f, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -123,10 +125,8 @@ func eventWorkspaces(ctx context.Context, r *repo.Repo) ([]string, error) {
 // eventFilter turns the arguments and flags into what they mean.
 func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
 	flags := cmd.Flags()
-	for _, name := range []string{"run", "task", "worker", "execution", "since", "until", "after"} {
-		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
-			return f, usagef("--%s must not be empty", name)
-		}
+	if err := filled("--%s must not be empty", "run", "task", "worker", "execution", "since", "until", "after")(cmd, nil); err != nil {
+		return f, err
 	}
 	ws, task, ofTask := strings.Cut(name, ".")
 	f = events.Filter{
@@ -199,12 +199,7 @@ func eventType(name string) (events.Type, error) {
 	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
 }
 
-func runEvents(ctx context.Context, a *app, location string, f events.Filter, o *eventsOptions) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o *eventsOptions) error {
 	if err := knownWorkspace(ctx, r, f.Workspace); err != nil {
 		return err
 	}
@@ -237,7 +232,7 @@ func runEvents(ctx context.Context, a *app, location string, f events.Filter, o 
 			}
 		}
 	}
-	err = errors.Join(fault, out.close())
+	err := errors.Join(fault, out.close())
 	for _, text := range out.damaged {
 		a.Notef("e3: %s; what that line said is missing here", human.Line(text))
 	}
@@ -432,15 +427,12 @@ func (o *eventOutput) close() error {
 		if o.n == 0 {
 			end = `{"events":[]`
 		}
-		for i, text := range o.damaged {
-			lead := ","
-			if i == 0 {
-				lead = `,"damaged":[`
-			}
-			end += lead + jsonText(text)
-		}
 		if len(o.damaged) > 0 {
-			end += "]"
+			list, err := json.Marshal(o.damaged)
+			if err != nil {
+				return err
+			}
+			end += `,"damaged":` + string(list)
 		}
 		if _, err := o.buf.WriteString(end + "}\n"); err != nil {
 			return err
@@ -451,13 +443,4 @@ func (o *eventOutput) close() error {
 		err = errors.Join(err, o.safe.Close())
 	}
 	return err
-}
-
-// jsonText is a text as JSON has it.
-func jsonText(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string always encodes
-	}
-	return string(b)
 }

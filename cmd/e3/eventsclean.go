@@ -19,6 +19,7 @@ import (
 
 type eventsCleanOptions struct {
 	olderThan, workspace string
+	keep                 time.Duration // olderThan; 0: not given
 	dryRun               bool
 }
 
@@ -34,26 +35,21 @@ The events of a workspace's current run, and of runs that have not ended, are ne
 		Example: `  e3 events clean . --older-than 90d
   e3 events clean . --older-than 12h --workspace test --dry-run`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
+		PreRunE: func(cmd *cobra.Command, _ []string) (err error) {
 			f := cmd.Flags()
-			keep := time.Duration(0)
 			if f.Changed("older-than") {
-				if keep, err = notation.DurationOf(o.olderThan); err != nil {
+				if o.keep, err = notation.DurationOf(o.olderThan); err != nil {
 					return usagef("--older-than: %v", err)
 				}
-				if keep == 0 {
+				if o.keep == 0 {
 					return usagef("--older-than must be more than 0")
 				}
 			}
-			if f.Changed("workspace") && o.workspace == "" {
-				return usagef("--workspace must not be empty")
-			}
-			return runEventsClean(cmd.Context(), a, location, keep, &o)
+			return filled("--%s must not be empty", "workspace")(cmd, nil)
 		},
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			return runEventsClean(ctx, a, r, o.keep, &o)
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.olderThan, "older-than", "", "of runs that ended longer ago than this: 12h, 90d, 8w (default: the setting events-retention)")
@@ -66,16 +62,12 @@ The events of a workspace's current run, and of runs that have not ended, are ne
 }
 
 // runEventsClean removes events older than keep; 0 means the setting.
-func runEventsClean(ctx context.Context, a *app, location string, keep time.Duration, o *eventsCleanOptions) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runEventsClean(ctx context.Context, a *app, r *repo.Repo, keep time.Duration, o *eventsCleanOptions) error {
 	if err := knownWorkspace(ctx, r, o.workspace); err != nil {
 		return err
 	}
 	if keep == 0 {
+		var err error
 		if keep, err = retention(r)(ctx); err != nil {
 			return err
 		}

@@ -22,15 +22,15 @@ type executionArg struct {
 // inExecution calls do with an argument that names an execution. In the repository's only workspace a task needs no workspace.
 // "add" and "ffff" may be the name of a task as well as the beginning of an id: the task is meant if there is one. "@add" is
 // always an id.
-func (a *app) inExecution(ctx context.Context, location, arg string, do func(executionArg) error) error {
-	ws, err := a.taskLikeID(ctx, location, arg)
+func (a *app) inExecution(ctx context.Context, r *repo.Repo, arg string, do func(executionArg) error) error {
+	ws, err := taskLikeID(ctx, r, arg)
 	if err != nil {
 		return err
 	}
 	if ws != "" {
 		return do(executionArg{ws: ws, task: arg})
 	}
-	return a.inOnly(ctx, location, arg, func(name string) error {
+	return a.inOnly(ctx, r, arg, func(name string) error {
 		parsed, err := parseExecution(name)
 		if err != nil {
 			return err
@@ -40,15 +40,10 @@ func (a *app) inExecution(ctx context.Context, location, arg string, do func(exe
 }
 
 // taskLikeID returns the repository's only workspace if it has a task of a name that may also be an execution's id, else "".
-func (a *app) taskLikeID(ctx context.Context, location, name string) (string, error) {
+func taskLikeID(ctx context.Context, r *repo.Repo, name string) (string, error) {
 	if !isID(name) || len(name) == idLength || !notation.ValidName(name) {
 		return "", nil
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
 	names, err := r.Workspaces.List(ctx)
 	if err != nil || len(names) != 1 {
 		return "", err
@@ -59,6 +54,13 @@ func (a *app) taskLikeID(ctx context.Context, location, name string) (string, er
 		return "", nil
 	}
 	return names[0], err
+}
+
+// onExecution makes a command whose only argument is an execution.
+func (a *app) onExecution(open opener, do func(context.Context, *repo.Repo, executionArg) error, name string) runFunc {
+	return a.on(open, func(ctx context.Context, r *repo.Repo, args []string) error {
+		return a.inExecution(ctx, r, args[0], func(arg executionArg) error { return do(ctx, r, arg) })
+	}, name)
 }
 
 func parseExecution(s string) (executionArg, error) {

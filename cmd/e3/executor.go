@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
@@ -61,11 +62,6 @@ func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers {
 		said.Executor = settings.Workers
 	}
-	if said.Executor != "" {
-		if err := oneOf("executor", said.Executor, settings.Executors()...); err != nil {
-			return said, err
-		}
-	}
 	if said.Queue != "" {
 		if err := queue.ValidName(said.Queue); err != nil {
 			what := "--queue"
@@ -106,7 +102,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		if runs.Executor != settings.Local && runs.Executor != "" {
 			return nil, usagef("only commands of this process can be traced: e3 start --executor local, without which tasks go to %s", runs.Executor)
 		}
-		e.Trace = newOpens(r, o.runs.opens.proposes()).look
+		e.Trace = (&opens{repo: r, looks: o.runs.opens.proposes(), of: map[string]*trace.Look{}}).look
 	}
 	var ends []func() error
 	done = func() {

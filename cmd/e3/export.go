@@ -42,7 +42,7 @@ have a key (e3 key), the zip is signed.`,
   e3 workspace export . prod to-publish.zip --no-data`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<out.zip>")
+			location, rest, err := a.positional(cmd, args, "<workspace>", "<out.zip>")
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ func newPackageExport(a *app) *cobra.Command {
 Results are exported with their workspace: e3 workspace export.`,
 		Example: `  e3 package export . forecast@1.0.0 forecast.zip`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>", "<out.zip>")
+			location, rest, err := a.positional(cmd, args, "<name[@version]>", "<out.zip>")
 			if err != nil {
 				return err
 			}
@@ -131,9 +131,6 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 // bytesShown shows the progress in bytes on a terminal. done removes the line.
 func bytesShown(a *app, doing string) (progress func(done, total int64), done func()) {
 	live := a.Live()
-	if live == nil {
-		return nil, func() {}
-	}
 	live.Unit = human.Bytes
 	live.Start(doing, a.Now())
 	var most atomic.Int64

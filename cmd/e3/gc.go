@@ -30,24 +30,15 @@ takes some seconds.
 Executions are never removed, so their outputs stay; e3 prune removes executions that are not needed.`,
 		Example: `  e3 gc
   e3 gc . --dry-run`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
-			return runGC(cmd.Context(), a, location, gc.Options{DryRun: dryRun})
-		},
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			return runGC(ctx, a, r, gc.Options{DryRun: dryRun})
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be removed")
 	return a.answers(cmd, gc.Report{})
 }
 
-func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runGC(ctx context.Context, a *app, r *repo.Repo, o gc.Options) error {
 	collectOften()
 	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o) })
 	if report == nil {
@@ -69,7 +60,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		if len(report.Warnings) > 0 {
 			why = "left out by an export, lost or damaged"
 		}
-		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
+		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify <repo>", human.Count(n, "object"), are, why)
 	}
 	return errors.Join(err, a.Reply(report, func(w *render.Sheet) { writeCollected(w, report, a.Now(), err == nil) }))
 }
@@ -90,21 +81,11 @@ func freeing[T any](r *repo.Repo, dry bool, do func() (T, error)) (T, error) {
 
 // collect removes garbage and shows its progress.
 func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Report, error) {
-	if live := a.Live(); live != nil {
-		defer live.Close()
-		began := a.Now()
-		var phase *gc.Phase
-		o.Progress = func(p gc.Progress) {
-			live.Progress(int64(p.Shards), objectstore.Shards)
-			if phase != nil && *phase == p.Phase {
-				return
-			}
-			if phase != nil {
-				live.End(phase.String())
-			}
-			live.Start(p.Phase.String(), began)
-			phase = &p.Phase
-		}
+	live, began := a.Live(), a.Now()
+	defer live.Close()
+	o.Progress = func(p gc.Progress) {
+		live.Progress(int64(p.Shards), objectstore.Shards)
+		live.Phase(p.Phase.String(), began)
 	}
 	if err := r.OwnsObjects(ctx); err != nil {
 		return nil, err

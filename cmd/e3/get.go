@@ -49,16 +49,10 @@ are not plain data, such as functions, are printed in the notation of "e3 conver
   e3 get . 'prod.train[4].model' > model.pkl
   e3 get . theirs.tasks.train.output`,
 		ValidArgsFunction: completeDataset(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>.<dataset>")
-			if err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("output") && o.out == "" {
-				return usagef("--output needs a path")
-			}
-			return getArgument(cmd.Context(), a, location, rest[0], &o)
-		},
+		PreRunE:           filled("--%s needs a path", "output"),
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return getArgument(ctx, a, r, args[0], &o)
+		}, "[workspace.dataset]"),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "", "file or folder to write")
@@ -91,16 +85,11 @@ type shownEast struct {
 	Beast2  json.RawMessage `json:"beast2"` // as "e3 convert" writes it
 }
 
-func runGet(ctx context.Context, a *app, location, name string, o *getOptions) error {
+func runGet(ctx context.Context, a *app, r *repo.Repo, name string, o *getOptions) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	d, release, err := r.Workspaces.Datasets.HoldDataset(ctx, ws, path)
 	if err != nil {
 		return unassigned(ctx, r, err)
@@ -124,7 +113,11 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 	}
 	switch {
 	case d.Kind == record.LeafValue:
-		return printValue(ctx, a, r, name, h)
+		v, err := readValue(ctx, r, h)
+		if err != nil {
+			return fmt.Errorf("dataset %s: %w", name, err)
+		}
+		return writeValue(a, name, d.Hash, v)
 	case d.Kind == record.LeafDir || a.JSON:
 		return describe(ctx, a, r, name, d)
 	}
@@ -157,14 +150,6 @@ func valueText(v *value.Value) ([]byte, error) {
 	}
 	data, err := v.JSON()
 	return append(data, '\n'), err
-}
-
-func printValue(ctx context.Context, a *app, r *repo.Repo, name string, h objectstore.Hash) error {
-	v, err := readValue(ctx, r, h)
-	if err != nil {
-		return fmt.Errorf("dataset %s: %w", name, err)
-	}
-	return writeValue(a, name, h.String(), v)
 }
 
 func writeValue(a *app, name, hash string, v *value.Value) error {

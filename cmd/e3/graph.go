@@ -46,19 +46,15 @@ enough, tasks of the same depth are folded too.`,
   e3 graph . prod --run 018f3b4c-9a -o run.svg
   e3 graph . prod --filter 'report*' --format mermaid`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, name := range []string{"run", "output", "filter"} {
-				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-					return usagef("--%s is empty", name)
-				}
-			}
-			if err := o.check(); err != nil {
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			if err := filled("--%s is empty", "run", "output", "filter")(cmd, args); err != nil {
 				return err
 			}
-			return onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
-				return runGraph(ctx, a, r, ws, &o)
-			})(cmd, args)
+			return o.check()
 		},
+		RunE: a.onOne(a.openToRead, func(ctx context.Context, r *repo.Repo, ws string) error {
+			return runGraph(ctx, a, r, ws, &o)
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", "", "dot, mermaid or svg (default: as the name of the file ends, else dot)")
@@ -78,11 +74,8 @@ enough, tasks of the same depth are folded too.`,
 var endings = map[string]string{".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
 
 func (o *graphOptions) check() error {
-	if err := oneOf("fold", o.fold, "auto", "always", "never"); err != nil {
-		return err
-	}
 	if o.format != "" {
-		return oneOf("format", o.format, "dot", "mermaid", "svg")
+		return nil
 	}
 	ending := strings.ToLower(filepath.Ext(o.out))
 	if o.format = endings[ending]; o.format != "" {

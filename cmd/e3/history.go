@@ -65,23 +65,14 @@ reads every execution of the repository: it finds older ones, and those that wer
   e3 history . prod.train --plot --last 5
   e3 history . prod --json`,
 		ValidArgsFunction: completeEvents(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
+		PreRunE:           func(cmd *cobra.Command, _ []string) error { return parseHistory(a, cmd, &o) },
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			arg, err := a.named(ctx, r, args[0])
 			if err != nil {
 				return err
 			}
-			if err := parseHistory(a, cmd, &o); err != nil {
-				return err
-			}
-			if rest[0] == "" {
-				if rest[0], err = a.only(cmd.Context(), location); err != nil {
-					return err
-				}
-			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				return showHistory(cmd.Context(), a, location, name, &o)
-			})
-		},
+			return a.inOnly(ctx, r, arg, func(name string) error { return showHistory(ctx, a, r, name, &o) })
+		}, "[workspace.task]"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.since, "since", "", "only what began then or later: 2h, 7d, 2026-11-20, 2026-11-20T15:04")
@@ -106,10 +97,8 @@ func parseHistory(a *app, cmd *cobra.Command, o *historyOptions) error {
 	if err := alternatives(cmd, "by", "worker"); err != nil {
 		return err
 	}
-	for _, name := range []string{"run", "by", "worker"} {
-		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
-			return usagef("--%s must not be empty", name)
-		}
+	if err := filled("--%s must not be empty", "run", "by", "worker")(cmd, nil); err != nil {
+		return err
 	}
 	if o.Last < 0 {
 		return usagef("--last counts from 1; 0 is all")
@@ -126,7 +115,7 @@ func parseHistory(a *app, cmd *cobra.Command, o *historyOptions) error {
 	return err
 }
 
-func showHistory(ctx context.Context, a *app, location, name string, o *historyOptions) error {
+func showHistory(ctx context.Context, a *app, r *repo.Repo, name string, o *historyOptions) error {
 	ws, task, ofTask := strings.Cut(name, ".")
 	words := runStatuses
 	if ofTask {
@@ -150,7 +139,7 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		return usagef("--deep is for the history of a task: it looks for executions")
 	}
 	if len(o.Exit) > 0 && !ofTask {
-		return usagef("--exit is for the attempts of tasks, as: e3 history %s %s --exit %d", human.Quoted(location), human.Quoted(ws+".*"), o.Exit[0])
+		return usagef("--exit is for the attempts of tasks, as: e3 history <repo> %s --exit %d", human.Quoted(ws+".*"), o.Exit[0])
 	}
 	if ofTask && !events.IsPattern(task) {
 		var err error
@@ -158,11 +147,6 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 			return err
 		}
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	if !ofTask {
 		list, err := history.Runs(ctx, r.Workspaces.Runs, ws, &o.Filter)
 		if err != nil {

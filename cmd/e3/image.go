@@ -52,21 +52,12 @@ is another one run at the next start.`,
 // imageCommand completes a command that brings images of a package file into the repository.
 func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.Context, string, []string) ([]images.Image, error)) *cobra.Command {
 	var file string
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 1, "<image>")
+	cmd.RunE = a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+		refs, base, err := imagesNamed(file, args[0])
 		if err != nil {
 			return err
 		}
-		refs, base, err := imagesNamed(file, rest[0])
-		if err != nil {
-			return err
-		}
-		r, err := a.open(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		list, err := do(repo.ImagesOf(r), cmd.Context(), base, refs)
+		list, err := do(repo.ImagesOf(r), ctx, base, refs)
 		if err != nil {
 			return err
 		}
@@ -78,7 +69,7 @@ func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.
 				writeListed(w, &list[i])
 			}
 		})
-	}
+	}, "[image]")
 	imageFile(cmd, &file)
 	return a.answers(cmd, []images.Image{})
 }
@@ -106,18 +97,10 @@ func (a *app) fetching(reference string, remote bool) (progress func(images.Prog
 	if remote {
 		a.Notef("Fetching image %s", human.Line(reference))
 	}
-	live := a.Live()
-	if live == nil {
-		return nil, func() {}
-	}
+	live, began := a.Live(), a.Now()
 	live.Unit = human.Bytes
-	began, now := a.Now(), ""
 	return func(p images.Progress) {
-		if doing := fmt.Sprintf("layer %d of %d of image %s", p.Layer, p.Layers, human.Line(reference)); doing != now {
-			live.End(now)
-			live.Start(doing, began)
-			now = doing
-		}
+		live.Phase(fmt.Sprintf("layer %d of %d of image %s", p.Layer, p.Layers, human.Line(reference)), began)
 		live.Progress(p.Bytes, p.Total)
 	}, live.Close
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 
@@ -22,24 +23,15 @@ packages whose tasks run in it. Nothing is fetched.`,
   e3 image list --json`,
 	}
 	var file string
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 1, "<image>")
-		if err != nil {
-			return err
-		}
-		refs, base, err := imagesNamed(file, rest[0])
+	cmd.RunE = a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+		refs, base, err := imagesNamed(file, args[0])
 		if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("file") { // those of the repository, then
 			refs, base, err = nil, ".", nil
 		}
 		if err != nil {
 			return err
 		}
-		r, err := a.openToRead(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		list, unread, err := repo.ListImages(cmd.Context(), r, base, refs, rest[0] == "")
+		list, unread, err := repo.ListImages(ctx, r, base, refs, args[0] == "")
 		if err != nil {
 			return err
 		}
@@ -47,7 +39,7 @@ packages whose tasks run in it. Nothing is fetched.`,
 			a.Warnf("what uses images is not known in full: %v", unread)
 		}
 		return a.Reply(list, func(w *render.Sheet) { writeUsedImages(w, list) })
-	}
+	}, "[image]")
 	imageFile(cmd, &file)
 	return a.answers(cmd, []repo.UsedImage{})
 }

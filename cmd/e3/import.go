@@ -33,7 +33,7 @@ A faulty zip changes nothing, and an import that was interrupted can be repeated
 			if len(args) == 2 && isRegular(args[0]) { // a path may look like a repository
 				args = append([]string{a.location()}, args...)
 			}
-			location, rest, err := a.positional(cmd, args, 1, "<in.zip>", "[workspace]")
+			location, rest, err := a.positional(cmd, args, "<in.zip>", "[workspace]")
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ A faulty zip changes nothing, and an import that was interrupted can be repeated
 		Example: `  e3 package import . prod-backup.zip
   e3 package import . prod-backup.zip --as forecast@1.0.0-from-ann`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<in.zip>")
+			location, rest, err := a.positional(cmd, args, "<in.zip>")
 			if err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 	res, err := results(a, r).Import(ctx, f, info.Size(), o)
 	done()
 	if err != nil {
-		return importAdvice(fmt.Errorf("import %s: %w", file, err), shown(location, r), file)
+		return importAdvice(fmt.Errorf("import %s: %w", file, err), file)
 	}
 	res.File = file
 	for _, n := range res.Notes {
@@ -133,17 +133,16 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 }
 
 // importAdvice adds a command to the error of a name that is taken.
-func importAdvice(err error, location, file string) error {
+func importAdvice(err error, file string) error {
 	var conflict *exportimport.ConflictError
 	var name *exportimport.NameError
 	switch {
 	case errors.As(err, &conflict):
-		return fmt.Errorf("%w; give it another name with: e3 package import %s %s --as %s",
-			err, human.Quoted(location), human.Quoted(file), human.Quoted(otherVersion(conflict.Package)))
+		return fmt.Errorf("%w; give it another name with: e3 package import <repo> %s --as %s", err, human.Quoted(file), human.Quoted(otherVersion(conflict.Package)))
 	case errors.As(err, &name):
-		return &usageError{fmt.Errorf("%w: e3 workspace import %s %s <workspace>", err, human.Quoted(location), human.Quoted(file))}
+		return &usageError{fmt.Errorf("%w: e3 workspace import <repo> %s <workspace>", err, human.Quoted(file))}
 	case errors.Is(err, workspace.ErrExists):
-		return fmt.Errorf("%w; give it another name with: e3 workspace import %s %s <workspace>", err, human.Quoted(location), human.Quoted(file))
+		return fmt.Errorf("%w; give it another name with: e3 workspace import <repo> %s <workspace>", err, human.Quoted(file))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,18 +61,18 @@ whose inode changes with each mount.`,
   e3 init --take-over 'dynamodb://restored/forecast?region=eu-west-1'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
+			location, _, err := a.positional(cmd, args)
 			if err != nil {
 				return err
 			}
-			if err := o.exclude(); err != nil {
+			if err := alternatives(cmd, "objects", "at", "take-over"); err != nil {
 				return err
 			}
 			if o.anyName && !o.takeOver {
 				return usagef("--any-name is for --take-over")
 			}
 			if o.takeOver {
-				return takeOver(cmd.Context(), a, location, o.anyName)
+				return a.within(cmd.Context(), a.open, location, func(r *repo.Repo) error { return takeOver(cmd.Context(), a, r, o.anyName) })
 			}
 			return runInit(cmd.Context(), a, location, o, cmd.Flags().Changed("shared"))
 		},
@@ -86,24 +85,6 @@ whose inode changes with each mount.`,
 	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, a copy of their present one")
 	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not distinguish the repository from copies of it")
 	return a.answers(cmd, created{}, takenOver{})
-}
-
-// exclude refuses flags that contradict each other.
-func (o *initOptions) exclude() error {
-	var given []string
-	if o.objects != "" {
-		given = append(given, "--objects")
-	}
-	if o.at != "" {
-		given = append(given, "--at")
-	}
-	if o.takeOver {
-		given = append(given, "--take-over")
-	}
-	if len(given) > 1 {
-		return usagef("%s exclude each other", strings.Join(given, " and "))
-	}
-	return nil
 }
 
 func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {
@@ -128,12 +109,8 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	}
 	var made *repo.Created
 	if o.at != "" {
-		r, openErr := a.open(ctx, o.at) // a reference to no repository would be useless
-		if openErr != nil {
-			return openErr
-		}
-		if err := r.Close(); err != nil {
-			return err
+		if err := a.within(ctx, a.open, o.at, func(*repo.Repo) error { return nil }); err != nil {
+			return err // a reference to no repository would be useless
 		}
 		made, err = repo.InitLink(location, o.at, access)
 	} else {
@@ -189,12 +166,7 @@ type takenOver struct {
 }
 
 // takeOver makes the repository at a location the owner of its objects in S3.
-func takeOver(ctx context.Context, a *app, location string, anyName bool) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func takeOver(ctx context.Context, a *app, r *repo.Repo, anyName bool) error {
 	objects, from, err := r.TakeObjects(ctx, anyName)
 	if err != nil {
 		return fmt.Errorf("take over the objects of %s: %w", r.Root, err)

@@ -132,19 +132,15 @@ func newKeyTrust(a *app) *cobra.Command {
 		Long: `Trust the signatures of a key in a repository. Make sure whose key it is: ask its owner for the fingerprint. The name is the
 key's name in this repository, by default "key-" and the beginning of its fingerprint.`,
 		Example: `  e3 key trust . e3pub1K5Xy… --name ann`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<public key>")
-			if err != nil {
-				return err
-			}
-			return keyTrust(cmd.Context(), a, location, rest[0], name)
-		},
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return keyTrust(ctx, a, r, args[0], name)
+		}, "<public key>"),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the key is called in this repository")
 	return a.answers(cmd, settings.KeyRow{})
 }
 
-func keyTrust(ctx context.Context, a *app, location, text, name string) error {
+func keyTrust(ctx context.Context, a *app, r *repo.Repo, text, name string) error {
 	public, err := signature.ParsePublicKey(text)
 	if err != nil {
 		return usagef("%v; its owner sees it with: e3 key show", err)
@@ -155,11 +151,6 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 			return usagef("--name: %v", err)
 		}
 	}
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	s, err := r.UpdateKeys(ctx, func(s *settings.Settings) error {
 		if old, ok := s.Trusted(public); ok && (name == "" || name == old.Name) {
 			k = old
@@ -172,7 +163,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	})
 	switch {
 	case errors.Is(err, settings.ErrTrusted):
-		return usagef("%w; to give it another name, first remove it: e3 key distrust %s %s", err, human.Quoted(shown(location, r)), text)
+		return usagef("%w; to give it another name, first remove it: e3 key distrust <repo> %s", err, text)
 	case errors.Is(err, settings.ErrNameTaken):
 		return usagef("%w; give this one another --name", err)
 	case err != nil:
@@ -181,7 +172,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	return a.Reply(k.Row(), func(w *render.Sheet) {
 		w.Line("Trusted: %s  %s  (%s)", k.Name, k.Key, k.Key.Fingerprint())
 		if !s.RequireSigned {
-			w.Line("Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true", human.Quoted(shown(location, r)))
+			w.Line("Exports without a trusted signature may still come in; refuse them with: e3 settings <repo> require-signed true")
 		}
 	})
 }
@@ -191,7 +182,7 @@ func newKeyDistrust(a *app) *cobra.Command {
 		Use:   "distrust [repo] <name or public key>",
 		Short: "Stop trusting a key's signatures in a repository",
 		Long:  `Take a key off the list of those that a repository trusts. What was imported with its signature stays and keeps it.`,
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
 			return keyDistrust(ctx, a, r, args[0])
 		}, "<name or public key>"),
 		ValidArgsFunction: completeTrusted(a),
@@ -260,7 +251,7 @@ func newKeyList(a *app) *cobra.Command {
 	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the keys that a repository trusts",
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			s, err := settings.Get(ctx, r.Records)
 			if err != nil {
 				return err

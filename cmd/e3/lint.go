@@ -30,7 +30,7 @@ lint is read-only and takes no locks. Exit code 1: the file has a mistake, or a 
 		Example: `  e3 start . dev --trace-files && e3 lint . dev
   e3 lint . dev --json`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+		RunE: a.onOne(a.openToRead, func(ctx context.Context, r *repo.Repo, ws string) error {
 			return runLint(ctx, a, r, ws)
 		}),
 	}, lint{})

@@ -28,26 +28,17 @@ on disk. Where a task makes a list of items and that is to be made anew, the out
   e3 list . prod.images/2024
   e3 list . theirs.tasks      # a workspace of the TypeScript e3`,
 		ValidArgsFunction: completeDataset(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace[.dataset]>")
-			if err != nil {
-				return err
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			if args[0] == "" {
+				return listWorkspaces(ctx, a, r)
 			}
-			r, err := a.openToRead(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			if rest[0] == "" {
-				return listWorkspaces(cmd.Context(), a, r)
-			}
-			return a.inOnly(cmd.Context(), location, strings.TrimSuffix(rest[0], "."), func(name string) error {
+			return a.inOnly(ctx, r, strings.TrimSuffix(args[0], "."), func(name string) error {
 				if strings.ContainsAny(name, ".[") {
-					return listEntries(cmd.Context(), a, r, name)
+					return listEntries(ctx, a, r, name)
 				}
-				return listDatasets(cmd.Context(), a, r, name)
+				return listDatasets(ctx, a, r, name)
 			})
-		},
+		}, "[workspace.dataset]"),
 	}, workspaceList{}, datasetList{}, workspace.Listing{})
 }
 

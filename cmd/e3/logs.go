@@ -43,29 +43,18 @@ For an imported execution, the first lines on standard error tell its origin; fo
   e3 logs . prod.train --execution 018f3b4c-9a
   e3 logs . prod.train --run 018f3b4c-17 --attempt 1`,
 		ValidArgsFunction: completeTask(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
-			if err != nil {
-				return err
-			}
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("attempt") && o.attempt < 1 {
 				return usagef("--attempt counts from 1")
 			}
-			for _, name := range []string{"execution", "run"} {
-				if cmd.Flags().Changed(name) && cmd.Flags().Lookup(name).Value.String() == "" {
-					return usagef("--%s needs the beginning of an id", name)
-				}
-			}
-			if err := alternatives(cmd, "attempt", "execution", "list", "follow"); err != nil {
+			if err := filled("--%s needs the beginning of an id", "execution", "run")(cmd, nil); err != nil {
 				return err
 			}
-			if err := alternatives(cmd, "run", "execution", "list", "follow"); err != nil {
-				return err
-			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				return runLogs(cmd.Context(), a, location, name, &o)
-			})
+			return cmp.Or(alternatives(cmd, "attempt", "execution", "list", "follow"), alternatives(cmd, "run", "execution", "list", "follow"))
 		},
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return a.inOnly(ctx, r, args[0], func(name string) error { return runLogs(ctx, a, r, name, &o) })
+		}, "<workspace>.<task>"),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.stdout, "stdout", false, "standard output (the default)")
@@ -90,16 +79,11 @@ func (o *logsOptions) streams() []executions.Stream {
 	return []executions.Stream{executions.Stdout, executions.Stderr}
 }
 
-func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions) error {
+func runLogs(ctx context.Context, a *app, r *repo.Repo, name string, o *logsOptions) error {
 	ws, task, err := splitTask(name)
 	if err != nil {
 		return err
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
 	te, err := r.Workspaces.Runs.TaskExecutions(ctx, ws, task)
 	var unknown *workspace.UnknownError

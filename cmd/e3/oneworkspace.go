@@ -11,6 +11,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/notation"
 	"e3/internal/human"
+	"e3/internal/repo"
 	"e3/internal/resultdir"
 	"e3/workspace"
 )
@@ -18,29 +19,44 @@ import (
 // A repository with one workspace needs no names of workspaces, and neither does one in which all others are experiments with that
 // one (start --as). A name is first taken as it is written; only if there is no such workspace, it is looked for in the only one.
 
-// workspaceArg reads the arguments of a command whose only argument beside the repository is a workspace.
+// workspaceArg reads the arguments of a command whose only argument beside the repository is a workspace; "" is the only one.
 func (a *app) workspaceArg(cmd *cobra.Command, args []string) (location, ws string, err error) {
 	if len(args) == 1 && notation.ValidName(args[0]) { // also where a folder has that name
 		return a.location(), args[0], nil
 	}
-	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+	location, rest, err := a.positional(cmd, args, "[workspace]")
 	if err != nil {
 		return "", "", err
 	}
-	if rest[0] != "" {
-		return location, rest[0], nil
+	return location, rest[0], nil
+}
+
+// onOne makes a command of what is to be done with a workspace, which need not be named if it is the only one.
+func (a *app) onOne(open opener, do func(context.Context, *repo.Repo, string) error) runFunc {
+	return func(cmd *cobra.Command, args []string) error {
+		location, ws, err := a.workspaceArg(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.within(cmd.Context(), open, location, func(r *repo.Repo) error {
+			if ws, err = a.named(cmd.Context(), r, ws); err != nil {
+				return err
+			}
+			return do(cmd.Context(), r, ws)
+		})
 	}
-	ws, err = a.only(cmd.Context(), location)
-	return location, ws, err
+}
+
+// named is the workspace of an argument: the only one if that is "".
+func (a *app) named(ctx context.Context, r *repo.Repo, ws string) (string, error) {
+	if ws != "" {
+		return ws, nil
+	}
+	return a.only(ctx, r)
 }
 
 // only returns the only workspace of a repository, or the one whose experiments all others are.
-func (a *app) only(ctx context.Context, location string) (string, error) {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
+func (a *app) only(ctx context.Context, r *repo.Repo) (string, error) {
 	names, err := r.Workspaces.List(ctx)
 	switch {
 	case err != nil:
@@ -66,15 +82,15 @@ var errUnnamed = errors.New("no workspace is named")
 
 // inOnly calls run with an argument <workspace>.<name>. If it names no workspace, run is called with the name in the
 // repository's only workspace.
-func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg string) error) error {
-	do := func(arg string) error { return a.orPending(ctx, location, arg, run(arg)) }
+func (a *app) inOnly(ctx context.Context, r *repo.Repo, arg string, run func(arg string) error) error {
+	do := func(arg string) error { return orPending(ctx, r, arg, run(arg)) }
 	err := do(arg)
 	var unknown *workspace.UnknownError
 	head, _, _ := strings.Cut(arg, ".")
 	head, _, _ = strings.Cut(head, "[")
 	switch {
 	case errors.Is(err, errUnnamed):
-		ws, fault := a.only(ctx, location)
+		ws, fault := a.only(ctx, r)
 		if fault != nil {
 			var use *usageError
 			if errors.As(fault, &use) {
@@ -90,7 +106,7 @@ func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg str
 		ws := unknown.Known[0]
 		if len(unknown.Known) > 1 {
 			var fault error
-			if ws, fault = a.only(ctx, location); fault != nil {
+			if ws, fault = a.only(ctx, r); fault != nil {
 				return err // none is meant
 			}
 		}

@@ -27,10 +27,6 @@ type opens struct {
 	of    map[string]*trace.Look // by workspace
 }
 
-func newOpens(r *repo.Repo, looks bool) *opens {
-	return &opens{repo: r, looks: looks, of: map[string]*trace.Look{}}
-}
-
 // look is executions.Options.Trace.
 func (o *opens) look(ctx context.Context, req *executions.Request) (*trace.Look, error) {
 	o.mu.Lock()
@@ -212,7 +208,8 @@ func openedBy(ctx context.Context, r *repo.Repo, report *runview.Report) ([]prop
 			return nil, err
 		}
 		if !run.Succeeded && run.Traced {
-			run.Lacks = lacked(failureLines(ctx, r.Executions, key, t.ExecutionID))
+			lines, _ := failureLines(ctx, r.Executions, key, t.ExecutionID)
+			run.Lacks = lacked(lines)
 		}
 		runs = append(runs, run)
 	}

@@ -44,28 +44,19 @@ YAML or JSON, from standard input; its paths are then relative to this folder.
 A registered package never changes: other content under an existing name and version is refused.`,
 		Example: `  e3 package build . e3.yaml
   generate-pipeline | e3 package build . - --as nightly@2024.1`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<file>")
-			if err != nil {
-				return err
-			}
-			return packageBuild(cmd.Context(), a, location, rest[0], as)
-		},
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return packageBuild(ctx, a, r, args[0], as)
+		}, "<file>"),
 	}
 	cmd.Flags().StringVar(&as, "as", "", "another name and version than the file gives, as name@version")
 	return a.answers(cmd, builtPackage{})
 }
 
-func packageBuild(ctx context.Context, a *app, location, file, as string) error {
+func packageBuild(ctx context.Context, a *app, r *repo.Repo, file, as string) error {
 	name, version, err := splitAs(as)
 	if err != nil {
 		return err
 	}
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	def, base, err := a.definition(file)
 	if err != nil {
 		return err
@@ -109,7 +100,7 @@ func newPackageList(a *app) *cobra.Command {
 	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the registered packages",
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			all, err := r.Workspaces.Packages.ListAll(ctx)
 			if err != nil {
 				return err
@@ -140,7 +131,7 @@ func newPackageRemove(a *app) *cobra.Command {
 		Short: "Remove a package from the register",
 		Long: `Remove a package from the register. Workspaces that have it deployed keep it. The version may be left out if only one
 is registered.`,
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
 			name, version := pkgref.Split(args[0])
 			p, err := r.Workspaces.Packages.Remove(ctx, name, version)
 			if err != nil {

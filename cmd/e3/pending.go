@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"e3/internal/human"
+	"e3/internal/repo"
 	"e3/workspace"
 )
 
@@ -25,17 +26,12 @@ func (e *pendingError) Unwrap() error { return e.err }
 
 // orPending replaces the error that there is no such task or dataset by one that says what is awaited, where the name is that of
 // a family whose items are not known. arg is <workspace>.<name>.
-func (a *app) orPending(ctx context.Context, location, arg string, err error) error {
+func orPending(ctx context.Context, r *repo.Repo, arg string, err error) error {
 	var unknown *workspace.UnknownError
 	ws, name, ok := strings.Cut(arg, ".")
 	if !ok || !errors.As(err, &unknown) || unknown.What != "task" && unknown.What != "dataset" {
 		return err
 	}
-	r, fault := a.openToRead(ctx, location)
-	if fault != nil {
-		return err
-	}
-	defer r.Close()
 	if family, awaited, fault := r.Workspaces.Datasets.Pending(ctx, ws, name); fault == nil && len(awaited) > 0 {
 		return &pendingError{ws, family, awaited, err}
 	}

@@ -39,7 +39,7 @@ func newPinAdd(a *app) *cobra.Command {
 		Example: `  e3 pin add . prod.train --note "figures of the paper"
   e3 pin add . prod.train@018f3b4c`,
 		ValidArgsFunction: completeTask(a),
-		RunE: onExecution(a, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+		RunE: a.onExecution(a.open, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			e, err := arg.find(ctx, a, r)
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ func newPinAdd(a *app) *cobra.Command {
 				return err
 			}
 			return replyPin(a, e.ExecutionID, " of "+e.TaskName(), true, changed)
-		}),
+		}, "<execution>"),
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "it later")
 	return a.answers(cmd, pinChange{})
@@ -61,7 +61,7 @@ func newPinRemove(a *app) *cobra.Command {
 		Short:             "Remove a pin",
 		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
 		ValidArgsFunction: completeTask(a),
-		RunE: onExecution(a, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+		RunE: a.onExecution(a.open, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			id, of, err := arg.pinned(ctx, a, r)
 			if err != nil {
 				return err
@@ -71,26 +71,8 @@ func newPinRemove(a *app) *cobra.Command {
 				return err
 			}
 			return replyPin(a, id, of, false, changed)
-		}),
+		}, "<execution>"),
 	}, pinChange{})
-}
-
-// onExecution makes a command whose only argument is an execution.
-func onExecution(a *app, do func(context.Context, *repo.Repo, executionArg) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 0, "<execution>")
-		if err != nil {
-			return err
-		}
-		return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			return do(cmd.Context(), r, arg)
-		})
-	}
 }
 
 // pinned resolves the argument, first among the pins, since the pinned execution may be gone.
@@ -146,26 +128,22 @@ func newPinList(a *app) *cobra.Command {
 		Use:               "list [repo]",
 		Short:             "List what is pinned",
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
-			return listPins(ctx, a, r)
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			list, err := gc.ListPins(ctx, r.Executions)
+			if err != nil {
+				return err
+			}
+			return a.Reply(list, func(w *render.Sheet) {
+				t := &render.Table{}
+				for _, p := range list.Pins {
+					when := ""
+					if !p.At.IsZero() {
+						when = human.Stamp(p.At.Time)
+					}
+					t.Row(p.Execution, p.State, p.Task, when, p.By, p.Note)
+				}
+				w.Table(t, "")
+			})
 		}),
 	}, gc.Pins{})
-}
-
-func listPins(ctx context.Context, a *app, r *repo.Repo) error {
-	list, err := gc.ListPins(ctx, r.Executions)
-	if err != nil {
-		return err
-	}
-	return a.Reply(list, func(w *render.Sheet) {
-		t := &render.Table{}
-		for _, p := range list.Pins {
-			when := ""
-			if !p.At.IsZero() {
-				when = human.Stamp(p.At.Time)
-			}
-			t.Row(p.Execution, p.State, p.Task, when, p.By, p.Note)
-		}
-		t.Write(w, "")
-	})
 }

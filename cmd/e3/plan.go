@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -54,7 +53,9 @@ file that is not deployed.`,
 			if err != nil {
 				return err
 			}
-			return runPlan(cmd.Context(), a, location, ws, &o)
+			return inPlanned(cmd.Context(), a, location, o.file, func(r *repo.Repo) error {
+				return runPlan(cmd.Context(), a, r, ws, &o)
+			})
 		},
 	}
 	cmd.ValidArgsFunction = completeWorkspace(a)
@@ -70,32 +71,25 @@ file that is not deployed.`,
 	return a.answers(cmd, workspace.Plan{})
 }
 
-func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) error {
+func runPlan(ctx context.Context, a *app, r *repo.Repo, ws string, o *planOptions) error {
 	l, err := o.limits.parse()
 	if err != nil {
 		return err
 	}
-	r, err := openToPlan(ctx, a, location, o.file)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if err := sayRoom(r.Repo, o.room); err != nil {
-		return err
-	}
+	r.SayRoom(o.room)
 	collectOften()
 	set, err := overridesOf(o.set)
 	if err != nil {
 		return err
 	}
 	opts := workspace.PlanOptions{Set: set, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
-	p, err := planned(ctx, a, r.Repo, ws, o.file, opts)
+	p, err := planned(ctx, a, r, ws, o.file, opts)
 	if err != nil {
-		return unfollowed(shown(location, r.Repo), err)
+		return unfollowed(a.here(), err)
 	}
 	a.warn(p.Warnings)
-	sayElsewhere(a, shown(location, r.Repo), p.Workspace, p.Elsewhere)
-	if err := r.Workspaces.Planner.Explain(ctx, p, a.JSON || o.all, misses{newExplainer(r.Repo, p.Objects)}); err != nil {
+	sayElsewhere(a, a.here(), p.Workspace, p.Elsewhere)
+	if err := r.Workspaces.Planner.Explain(ctx, p, a.JSON || o.all, misses{newExplainer(r, p.Objects)}); err != nil {
 		return err
 	}
 	if err := a.Reply(p, func(w *render.Sheet) {
@@ -112,58 +106,41 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 
 // planned makes the plan of "start", or of "start -f".
 func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
-	if file == "" {
-		return r.Workspaces.Planner.Plan(ctx, ws, o)
-	}
-	linked, err := linkedTo(ctx, a, r, ws, file)
-	if err != nil {
-		return nil, err
-	}
-	if linked != "" {
-		return r.Workspaces.Planner.Plan(ctx, linked, o)
-	}
-	return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
-}
-
-// planRepo is a repository to plan in, with its temporary folder, if it has one.
-type planRepo struct {
-	*repo.Repo
-	dir string
-}
-
-func (r *planRepo) Close() error {
-	err := r.Repo.Close()
-	if r.dir != "" {
-		err = errors.Join(err, os.RemoveAll(r.dir))
-	}
-	return err
-}
-
-// openToPlan opens the repository that a start would use. If the start would first create it, an empty repository in a
-// temporary folder takes its place.
-func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, error) {
-	r := &planRepo{}
-	var err error
+	find := func() (string, error) { return a.named(ctx, r, ws) }
 	if file != "" {
-		wanted := ""
+		find = func() (string, error) { return linkedTo(ctx, a, r, ws, file) }
+	}
+	switch found, err := find(); {
+	case err != nil:
+		return nil, err
+	case found == "":
+		return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
+	default:
+		return r.Workspaces.Planner.Plan(ctx, found, o)
+	}
+}
+
+// inPlanned calls do with the repository that a start would use. If the start would first create it, an empty repository in
+// a temporary folder takes its place.
+func inPlanned(ctx context.Context, a *app, location, file string, do func(*repo.Repo) error) error {
+	wanted := ""
+	if file != "" {
+		var err error
 		if location, wanted, err = findRepository(a, location, file); err != nil {
-			return nil, err
+			return err
 		}
-		if wanted != "" {
-			if r.dir, err = os.MkdirTemp("", "e3-plan-"); err == nil {
-				location, err = repo.Create(r.dir)
-			}
+	}
+	if wanted != "" {
+		dir, err := os.MkdirTemp("", "e3-plan-")
+		if err != nil {
+			return err
 		}
-	} else if location == "" {
-		location = a.location()
+		defer os.RemoveAll(dir)
+		if location, err = repo.Create(dir); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		r.Repo, err = a.openToRead(ctx, location)
-	}
-	if err != nil && r.dir != "" {
-		err = errors.Join(err, os.RemoveAll(r.dir))
-	}
-	return r, err
+	return a.within(ctx, a.openToRead, location, do)
 }
 
 // misses tells causes as e3 why does.

@@ -81,7 +81,7 @@ func leftText(left *remaining.Run, now time.Time) string {
 // milestone prints how far the run is, if it has passed another tenth.
 func (t *transcript) milestone(now time.Time) {
 	b := &t.brief
-	if !b.short() || b.round || t.live != nil {
+	if !b.short() || b.round || t.live.Shows() {
 		return
 	}
 	at := t.fresh() * milestones / b.todo
@@ -100,7 +100,7 @@ func (t *transcript) beat(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := &t.brief
-	if t.live != nil || b.todo == 0 || len(b.running) == 0 || now.Sub(b.told) < max(firstBeat, now.Sub(b.began)/beatDivisor) {
+	if t.live.Shows() || b.todo == 0 || len(b.running) == 0 || now.Sub(b.told) < max(firstBeat, now.Sub(b.began)/beatDivisor) {
 		return
 	}
 	t.stand(now)
@@ -203,14 +203,12 @@ func (t *transcript) estimate(info *workspace.RunInfo, s *workspace.StartOptions
 	defer t.mu.Unlock()
 	left := remaining.Of(info.Package, info.Expected, parallel)
 	t.brief.left = left
-	if t.live != nil {
-		t.live.Left = func() string { return leftText(left, now()) }
-	}
+	t.live.Left = func() string { return leftText(left, now()) }
 }
 
 // beats prints how far the run is from time to time, until the returned function is called.
 func (t *transcript) beats(now func() time.Time) (end func()) {
-	if t.live != nil {
+	if t.live.Shows() {
 		return func() {}
 	}
 	return term.Every(firstBeat/12, func() { t.beat(now()) })

@@ -44,7 +44,7 @@ func expecting(n int) *remaining.Run {
 func printed(t testing.TB, verbose bool, n int, list []events.Event) string {
 	t.Helper()
 	var out strings.Builder
-	tr := newTranscript(&out, nil, term.Style{})
+	tr := newTranscript(&out, term.Hidden(), term.Style{})
 	tr.brief.verbose, tr.brief.left = verbose, expecting(n)
 	for _, e := range list {
 		tr.event(e)
@@ -109,7 +109,7 @@ func TestTranscriptProven(t *testing.T) {
 func TestTranscriptBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		tr := newTranscript(&out, nil, term.Style{})
+		tr := newTranscript(&out, term.Hidden(), term.Style{})
 		for _, e := range many(1, 0, time.Now())[:3] {
 			tr.event(e)
 		}
@@ -130,7 +130,7 @@ func TestTranscriptBeat(t *testing.T) {
 func BenchmarkTranscript(b *testing.B) {
 	list := many(10_000, 0, time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
 	for b.Loop() {
-		tr := newTranscript(io.Discard, nil, term.Style{})
+		tr := newTranscript(io.Discard, term.Hidden(), term.Style{})
 		tr.brief.left = expecting(10_000)
 		for _, e := range list {
 			tr.event(e)

@@ -42,7 +42,7 @@ uses them. They come with imports; otherwise only e3 package remove removes them
   e3 prune . --snapshots --dry-run`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
+			location, _, err := a.positional(cmd, args)
 			if err != nil {
 				return err
 			}

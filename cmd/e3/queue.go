@@ -30,9 +30,7 @@ failed in the last week. Tasks that still wait although their run has ended are 
   e3 queue reprioritise . prod.train 10`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeQueue(a),
-		RunE: onQueue(a, func(ctx context.Context, location string, r *repo.Repo, names []string) error {
-			return queueOverview(ctx, a, location, r, names)
-		}),
+		RunE:              onQueue(a, queueOverview),
 	}
 	cmd.AddCommand(newQueueList(a), newQueueCancel(a), newQueueRetry(a), newQueueReprioritise(a))
 	return a.answers(cmd, queue.States{})
@@ -46,42 +44,33 @@ func newQueueList(a *app) *cobra.Command {
 which other commands accept. For a task that runs, or ran, the worker follows the time. The last column says why the last worker
 gave a waiting task back, if its machine could not execute the task.`,
 		ValidArgsFunction: completeQueue(a),
-		RunE: onQueue(a, func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
-			return queueList(ctx, a, r, names)
-		}),
+		RunE:              onQueue(a, queueList),
 	}, queue.Rows{})
 }
 
 // onQueue makes a command whose only argument is a queue; without it, the command is about all queues.
-func onQueue(a *app, do func(ctx context.Context, location string, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
+func onQueue(a *app, do func(ctx context.Context, a *app, r *repo.Repo, names []string) error) runFunc {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := mistyped(cmd, args); err != nil {
 			return err
 		}
-		location, rest, err := a.positional(cmd, args, 1, "<queue>")
-		if err != nil {
-			return err
-		}
-		r, err := a.open(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		names, err := r.Queue().Queues(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if rest[0] != "" {
-			if !slices.Contains(names, rest[0]) {
-				unknown := &workspace.UnknownError{What: "queue", Name: rest[0], Known: append(slices.Clone(names), commandsBelow(cmd)...)}
-				if notation.Nearest(rest[0], slices.Values(unknown.Known)) == "" && len(names) > 0 {
+		return a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			names, err := r.Queue().Queues(ctx)
+			if err != nil {
+				return err
+			}
+			if args[0] == "" {
+				return do(ctx, a, r, names)
+			}
+			if !slices.Contains(names, args[0]) {
+				unknown := &workspace.UnknownError{What: "queue", Name: args[0], Known: append(slices.Clone(names), commandsBelow(cmd)...)}
+				if notation.Nearest(args[0], slices.Values(unknown.Known)) == "" && len(names) > 0 {
 					return fmt.Errorf("%w; there are: %s", unknown, human.Few(names))
 				}
 				return unknown
 			}
-			names = rest
-		}
-		return do(cmd.Context(), location, r, names)
+			return do(ctx, a, r, args)
+		}, "[queue]")(cmd, args)
 	}
 }
 
@@ -124,7 +113,7 @@ func jobName(j *queue.Job) string {
 	return name
 }
 
-func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, names []string) error {
+func queueOverview(ctx context.Context, a *app, r *repo.Repo, names []string) error {
 	all, err := repo.QueueStates(ctx, r, names)
 	if err != nil {
 		return err
@@ -137,7 +126,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 			for _, fault := range all.Queues[i].Faults {
 				a.sayMalformed(fault)
 			}
-			writeQueue(w, &all.Queues[i], a.Now(), human.Quoted(shown(location, r)))
+			writeQueue(w, &all.Queues[i], a.Now())
 		}
 	})
 }
@@ -145,7 +134,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 // mostFailed is the number of failures that the text form shows.
 const mostFailed = 10
 
-func writeQueue(w *render.Sheet, q *queue.State, now time.Time, at string) {
+func writeQueue(w *render.Sheet, q *queue.State, now time.Time) {
 	waiting := fmt.Sprintf("%d waiting", q.Ready)
 	if q.Ready > 0 && !q.Since.IsZero() {
 		waiting += fmt.Sprintf(" (for up to %s)", human.Duration(max(now.Sub(q.Since.Time), 0)))
@@ -155,7 +144,7 @@ func writeQueue(w *render.Sheet, q *queue.State, now time.Time, at string) {
 	}
 	w.Line("Queue %s: %s, %d running, %d failed", q.Queue, waiting, len(q.Running), len(q.Failed))
 	for _, run := range q.Over {
-		w.Line("  %d of run %s of %s, which has ended: e3 queue cancel %s %s", run.Jobs, human.Short(run.Run), run.Workspace, at, human.Short(run.Run))
+		w.Line("  %d of run %s of %s, which has ended: e3 queue cancel <repo> %s", run.Jobs, human.Short(run.Run), run.Workspace, human.Short(run.Run))
 	}
 	t := &render.Table{}
 	for i := range q.Running {

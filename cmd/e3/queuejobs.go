@@ -155,13 +155,12 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	jobs, err := chooseJobs(ctx, r, names, c.dead, human.Quoted(shown(location, r)))
+	return a.within(cmd.Context(), a.open, location, func(r *repo.Repo) error { return c.change(cmd.Context(), a, r, names) })
+}
+
+// change changes the jobs of the names.
+func (c *jobsCommand) change(ctx context.Context, a *app, r *repo.Repo, names []string) error {
+	jobs, err := chooseJobs(ctx, r, names, c.dead)
 	if err != nil {
 		return err
 	}
@@ -225,8 +224,8 @@ func stillRuns(j *queue.Job, dead bool) string {
 }
 
 // chooseJobs finds the named jobs, or all if names is empty, among the failed jobs if dead is true, and else among the
-// unfinished ones. at is the repository in advice.
-func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at string) ([]queue.Job, error) {
+// unfinished ones.
+func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool) ([]queue.Job, error) {
 	known, err := r.Queue().Nameable(ctx, dead)
 	if err != nil {
 		return nil, err
@@ -237,7 +236,7 @@ func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at
 	case errors.As(err, &unknown) && unknown.Meaning > 1:
 		return nil, usagef("%w", err)
 	case errors.As(err, &unknown):
-		return nil, unknownJob(ctx, r, unknown.Name, known, dead, at)
+		return nil, unknownJob(ctx, r, unknown.Name, known, dead)
 	case len(jobs) > 0:
 		return jobs, nil
 	case dead:
@@ -247,12 +246,12 @@ func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at
 }
 
 // unknownJob is the error for a name that matches no job; it lists the known ones.
-func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Job, dead bool, at string) error {
+func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Job, dead bool) error {
 	e := &workspace.UnknownError{What: "queued task", Name: name, Known: tasksOf(known)}
 	are, none := "queued are", "nothing is queued"
 	if dead {
 		e.What, are, none = "failed task in a queue", "failed have", "nothing has failed"
-		if why := notFailed(ctx, r, name, at); why != "" {
+		if why := notFailed(ctx, r, name); why != "" {
 			return fmt.Errorf("%w: %s", e, why)
 		}
 	}
@@ -277,14 +276,14 @@ func tasksOf(jobs []queue.Job) []string {
 
 // notFailed describes the state of jobs that the user takes for failed: unfinished ones, and those of their workspace's
 // latest run. It is "" if no state is known.
-func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
+func notFailed(ctx context.Context, r *repo.Repo, name string) string {
 	ws, _, _ := strings.Cut(name, ".")
 	latest := ""
 	if run, err := r.Workspaces.Runs.Run(ctx, ws, ""); err == nil {
 		latest = run.RunID
 	}
 	f, err := r.Queue().Fate(ctx, name, latest)
-	start := fmt.Sprintf("e3 start %s %s", at, human.Quoted(ws))
+	start := "e3 start <repo> " + human.Quoted(ws)
 	switch {
 	case err != nil:
 	case f.Running:
@@ -298,7 +297,7 @@ func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 	case f.Cancelled > 1:
 		return fmt.Sprintf("%d tasks of it were cancelled in the latest run, and are not queued again; make them with: %s", f.Cancelled, start)
 	case f.Suspended > 0:
-		return "it has suspended itself, and waits for approval; see: e3 run " + at + " " + human.Quoted(ws)
+		return "it has suspended itself, and waits for approval; see: e3 run <repo> " + human.Quoted(ws)
 	case f.Succeeded > 0:
 		return "it has succeeded in the latest run"
 	}

@@ -38,23 +38,17 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
   e3 reject . prod.release --note "not before Monday"
   e3 reject . prod.release --undo`,
 		ValidArgsFunction: completeTask(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<execution>")
-			if err != nil {
-				return err
+		RunE: a.onExecution(a.open, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+			if arg.id != "" {
+				return runReject(ctx, a, r, arg, undo, why)
 			}
-			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
-				if arg.id == "" {
-					err := decide(cmd.Context(), a, location, arg.ws, arg.task, undo, approval.Resolution{Note: why})
-					if errors.Is(err, approval.ErrNotFound) {
-						name := arg.ws + "." + arg.task
-						err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(name+"@<id>"), human.Quoted(name))
-					}
-					return err
-				}
-				return runReject(cmd.Context(), a, location, arg, undo, why)
-			})
-		},
+			err := decide(ctx, a, r, arg.ws, arg.task, undo, approval.Resolution{Note: why})
+			if errors.Is(err, approval.ErrNotFound) {
+				name := arg.ws + "." + arg.task
+				err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(name+"@<id>"), human.Quoted(name))
+			}
+			return err
+		}, "<execution>"),
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "withdraw a rejection")
 	whyFlags(cmd.Flags(), &why, "reason", "note", "it later")
@@ -71,12 +65,7 @@ type rejection struct {
 	Answer    string `json:"answer,omitempty"` // the execution that counts now
 }
 
-func runReject(ctx context.Context, a *app, location string, arg executionArg, undo bool, reason string) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runReject(ctx context.Context, a *app, r *repo.Repo, arg executionArg, undo bool, reason string) error {
 	e, err := arg.find(ctx, a, r)
 	if err != nil {
 		return err

@@ -151,11 +151,9 @@ other users that are used where they are found in a folder above, without being 
 			if unset {
 				return usagef("--unset is for --user; a setting of the repository is given another value")
 			}
-			location, rest, err := a.positional(cmd, args, 2, "<name>", "<value>")
-			if err != nil {
-				return err
-			}
-			return runSettings(cmd.Context(), a, location, rest[0], rest[1], all)
+			return a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+				return runSettings(ctx, a, r, args[0], args[1], all)
+			}, "[name]", "[value]")(cmd, args)
 		},
 		ValidArgsFunction: completeFirst(a, func(context.Context, *repo.Repo, string) ([]cobra.Completion, error) { return settingNames(all), nil }),
 	}
@@ -183,7 +181,7 @@ type settingList struct {
 	Settings []settingRow `json:"settings"`
 }
 
-func runSettings(ctx context.Context, a *app, location, name, value string, all []repoSetting) error {
+func runSettings(ctx context.Context, a *app, r *repo.Repo, name, value string, all []repoSetting) error {
 	var one *repoSetting
 	if name != "" {
 		var err error
@@ -191,11 +189,6 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 			return err
 		}
 	}
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	if one != nil && one.ws != "" {
 		if err := checkSettable(ctx, a, r, one, value); err != nil {
 			return err

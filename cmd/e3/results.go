@@ -148,41 +148,33 @@ func checkResults(ctx context.Context, r *repo.Repo, ws string, o *startOptions)
 
 // getArgument gets what an argument of "e3 get" means: one dataset, or the results of a workspace, or outputs that match a
 // pattern.
-func getArgument(ctx context.Context, a *app, location, arg string, o *getOptions) error {
-	if arg == "" {
-		ws, err := a.only(ctx, location)
-		if err != nil {
-			return err
-		}
-		arg = ws
+func getArgument(ctx context.Context, a *app, r *repo.Repo, arg string, o *getOptions) error {
+	arg, err := a.named(ctx, r, arg)
+	if err != nil {
+		return err
 	}
-	return a.inOnly(ctx, location, arg, func(name string) error {
+	return a.inOnly(ctx, r, arg, func(name string) error {
 		ws, of, inWorkspace := strings.Cut(name, ".")
 		switch {
 		case strings.ContainsAny(ws, "[*?"):
 			return unnamed(name, "<workspace>.<name>")
 		case !inWorkspace && o.out != "":
-			return getResults(ctx, a, location, ws, of, o)
+			return getResults(ctx, a, r, ws, of, o)
 		}
-		err := runGet(ctx, a, location, name, o)
+		err := runGet(ctx, a, r, name, o)
 		var unknown *workspace.UnknownError
 		if events.IsPattern(of) && errors.As(err, &unknown) { // else an item has that name
-			return getResults(ctx, a, location, ws, of, o)
+			return getResults(ctx, a, r, ws, of, o)
 		}
 		return err
 	})
 }
 
 // getResults leaves the results of a workspace, or the outputs that match a pattern, in a folder.
-func getResults(ctx context.Context, a *app, location, ws, of string, o *getOptions) error {
+func getResults(ctx context.Context, a *app, r *repo.Repo, ws, of string, o *getOptions) error {
 	if o.out == "" {
 		return usagef("%s may mean several outputs: name a folder for them with -o, as: -o results/", human.Quoted(of))
 	}
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	var selected []string
 	if of != "" {
 		selected = []string{of}

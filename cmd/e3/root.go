@@ -89,7 +89,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := a.flagsFromEnvironment(cmd); err != nil {
 		return err
 	}
-	return oneOf("color", a.Color, "auto", "always", "never")
+	return refuseOthers(cmd)
 }
 
 // family makes a command with subcommands return an error when it is called without one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -49,20 +50,13 @@ waiting time, and tasks that took no time.`,
   e3 run . prod --report prod.html
   e3 run . prod --trace out.json`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("run") && o.run == "" {
-				return usagef("--run needs the beginning of an id")
-			}
-			if cmd.Flags().Changed("report") && o.report == "" {
-				return usagef("--report needs the name of a file")
-			}
-			if cmd.Flags().Changed("trace") && o.trace == "" {
-				return usagef("--trace needs the name of a file, or - for standard output")
-			}
-			return onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
-				return showRun(ctx, a, r, ws, &o)
-			})(cmd, args)
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			return cmp.Or(filled("--%s needs the beginning of an id", "run")(cmd, args), filled("--%s needs the name of a file", "report")(cmd, args),
+				filled("--%s needs the name of a file, or - for standard output", "trace")(cmd, args))
 		},
+		RunE: a.onOne(a.openToRead, func(ctx context.Context, r *repo.Repo, ws string) error {
+			return showRun(ctx, a, r, ws, &o)
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.run, "run", "", "any run that is on record or has events, own or imported, by the beginning of its id")

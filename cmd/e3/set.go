@@ -39,15 +39,9 @@ takes any kind.`,
   e3 set . prod.images @img/
   e3 set . prod.offset -- -3`,
 		ValidArgsFunction: completeInput(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>", "<value>")
-			if err != nil {
-				return err
-			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				return runSet(cmd.Context(), a, location, name, rest[1], o)
-			})
-		},
+		RunE: onInput(a, func(ctx context.Context, r *repo.Repo, ws, input string, more []string) error {
+			return runSet(ctx, a, r, ws, input, more[0], o)
+		}, "<value>"),
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON; other text is an error, not a string")
 	cmd.Flags().BoolVar(&o.changeKind, "change-kind", false, "accept a value of another kind, such as a list for a number")
@@ -57,29 +51,31 @@ takes any kind.`,
 	return a.answers(cmd, setInput{})
 }
 
-// openInput opens a repository to set the input that an argument names; it is an error if the workspace cannot be changed.
-func openInput(ctx context.Context, a *app, location, arg string) (r *repo.Repo, ws, input string, err error) {
-	ws, path, err := dataset(arg)
-	if err != nil {
-		return nil, "", "", err
-	}
-	if r, err = a.open(ctx, location); err != nil {
-		return nil, "", "", err
-	}
-	err = r.Workspaces.Datasets.Settable(ctx, ws)
-	input = path.Name
-	if err == nil && path.Entry != "" {
-		var in *record.PackageInput
-		if in, err = r.Workspaces.Datasets.Input(ctx, ws, path.Name); err == nil && in.Source != record.FromParams {
-			err = usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
-		}
-		input += "." + path.Entry
-	}
-	if err != nil {
-		r.Close()
-		return nil, "", "", err
-	}
-	return r, ws, input, nil
+// onInput makes a command whose first argument is an input. It is an error if the workspace cannot be changed.
+func onInput(a *app, do func(ctx context.Context, r *repo.Repo, ws, input string, more []string) error, more ...string) runFunc {
+	return a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+		return a.inOnly(ctx, r, args[0], func(name string) error {
+			ws, path, err := dataset(name)
+			if err != nil {
+				return err
+			}
+			if err := r.Workspaces.Datasets.Settable(ctx, ws); err != nil {
+				return err
+			}
+			input := path.Name
+			if path.Entry != "" {
+				in, err := r.Workspaces.Datasets.Input(ctx, ws, path.Name)
+				if err == nil && in.Source != record.FromParams {
+					err = usagef("%q is not <workspace>.<input>: an input is set as a whole", name)
+				}
+				if err != nil {
+					return err
+				}
+				input += "." + path.Entry
+			}
+			return do(ctx, r, ws, input, args[1:])
+		})
+	}, append([]string{"<workspace>.<input>"}, more...)...)
 }
 
 // setInput is an input that was given a value.
@@ -100,12 +96,7 @@ type unsetInput struct {
 // setOptions are the flags of set.
 type setOptions struct{ asJSON, changeKind bool }
 
-func runSet(ctx context.Context, a *app, location, name, text string, o setOptions) error {
-	r, ws, input, err := openInput(ctx, a, location, name)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runSet(ctx context.Context, a *app, r *repo.Repo, ws, input, text string, o setOptions) error {
 	decl, err := r.Workspaces.Datasets.Input(ctx, ws, input)
 	if err != nil {
 		return err
@@ -204,33 +195,18 @@ func newUnset(a *app) *cobra.Command {
 		Short:             "Give an input back to its file or default",
 		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
 		ValidArgsFunction: completeInput(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>")
+		RunE: onInput(a, func(ctx context.Context, r *repo.Repo, ws, input string, _ []string) error {
+			changed, err := r.Workspaces.Datasets.Unset(ctx, ws, input)
 			if err != nil {
 				return err
 			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				return runUnset(cmd.Context(), a, location, name)
+			return a.Reply(unsetInput{ws, input, changed}, func(w *render.Sheet) {
+				if changed {
+					fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
+				} else {
+					fmt.Fprintf(w, "%s.%s was not set\n", ws, input)
+				}
 			})
-		},
+		}),
 	}, unsetInput{})
-}
-
-func runUnset(ctx context.Context, a *app, location, name string) error {
-	r, ws, input, err := openInput(ctx, a, location, name)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	changed, err := r.Workspaces.Datasets.Unset(ctx, ws, input)
-	if err != nil {
-		return err
-	}
-	return a.Reply(unsetInput{ws, input, changed}, func(w *render.Sheet) {
-		if changed {
-			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
-		} else {
-			fmt.Fprintf(w, "%s.%s was not set\n", ws, input)
-		}
-	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,9 +50,29 @@ func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 	return fault
 }
 
-// fixedValues completes a flag that takes one of a few words.
+// choices is the annotation of a flag that holds the few words that it takes.
+const choices = "e3_choices"
+
+// fixedValues completes a flag that takes one of a few words, and has others refused.
 func fixedValues(cmd *cobra.Command, flag string, words ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	if f := cmd.Flag(flag); f.Value.Type() == "string" { // not a list of them
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[choices] = words
+	}
+}
+
+// refuseOthers refuses other values of flags than the words that they take.
+func refuseOthers(cmd *cobra.Command) error {
+	var faults []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if words := f.Annotations[choices]; words != nil && f.Value.String() != f.DefValue {
+			faults = append(faults, oneOf(f.Name, f.Value.String(), words...))
+		}
+	})
+	return errors.Join(faults...)
 }
 
 // oneOf refuses a value that is not among the given words.
@@ -61,6 +82,18 @@ func oneOf(flag, word string, words ...string) error {
 	}
 	last := len(words) - 1
 	return usagef("--%s is %s, not %q", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word)
+}
+
+// filled makes a check that flags, where they are given, are not empty. The message names the flag.
+func filled(message string, flags ...string) runFunc {
+	return func(cmd *cobra.Command, _ []string) error {
+		for _, name := range flags {
+			if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+				return usagef(message, name)
+			}
+		}
+		return nil
+	}
 }
 
 // noArguments refuses arguments; it is for commands that take none.

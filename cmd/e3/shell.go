@@ -59,13 +59,9 @@ there if they are set here.`,
 					return usagef("-- needs a command")
 				}
 			}
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
-			if err != nil {
-				return err
-			}
-			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
-				return runShell(cmd.Context(), a, location, arg, &o)
-			})
+			return a.onExecution(a.openToRead, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+				return runShell(ctx, a, r, arg, &o)
+			}, "<workspace>.<task>")(cmd, args)
 		},
 	}
 	f := cmd.Flags()
@@ -75,12 +71,7 @@ there if they are set here.`,
 	return cmd
 }
 
-func runShell(ctx context.Context, a *app, location string, arg executionArg, o *shellOptions) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runShell(ctx context.Context, a *app, r *repo.Repo, arg executionArg, o *shellOptions) error {
 	e, err := executedBefore(ctx, a, r, arg)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -69,18 +68,6 @@ func roomFlag(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVar(v, "room", "", "open or closed: the room of tasks that name none, instead of the package file's and of the setting")
 	fromEnvironment(cmd.Flags(), "room")
 	fixedValues(cmd, "room", manifest.OpenRoom.String(), manifest.ClosedRoom.String())
-}
-
-// sayRoom has the packages that are built from now on have the room of --room.
-func sayRoom(r *repo.Repo, text string) error {
-	if text == "" {
-		return nil
-	}
-	if _, ok := manifest.ParseRoom(text); !ok {
-		return usagef("--room is open or closed, not %q", text)
-	}
-	r.SayRoom(text)
-	return nil
 }
 
 func newStart(a *app) *cobra.Command {
@@ -164,7 +151,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 	if file == "" {
 		return a.workspaceArg(cmd, args)
 	}
-	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+	location, rest, err := a.positional(cmd, args, "[workspace]")
 	if err != nil {
 		return "", "", err
 	}
@@ -192,13 +179,6 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	}
 	if o.grace < 0 {
 		return s, usagef("--grace must not be negative")
-	}
-	if err := errors.Join(
-		oneOf("publish", o.publish, "always", "final", "none"),
-		oneOf("durability", o.durability, "batch", "full", "none"),
-		oneOf("progress", o.progress, "auto", "tty", "plain", "json", "none"),
-	); err != nil {
-		return s, err
 	}
 	s.Publish = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]
 	s.Durability = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]
@@ -278,21 +258,20 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		if location, err = repositoryFor(a, location, o.file); err != nil {
 			return err
 		}
-	} else if location == "" {
-		location = a.location()
 	}
 	r, err := a.openToStart(ctx, location, o.readOnly, o.offline)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := sayRoom(r, o.room); err != nil {
-		return err
-	}
+	r.SayRoom(o.room)
 	if o.file != "" {
-		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
-			return unknownOffline(r, err)
-		}
+		ws, err = deployShort(ctx, a, r, ws, o.file)
+	} else {
+		ws, err = a.named(ctx, r, ws)
+	}
+	if err != nil {
+		return unknownOffline(r, err)
 	}
 	if ws, err = branchAs(ctx, a, r, ws, o, &settings); err != nil {
 		return err
@@ -484,7 +463,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 }
 
 func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
-	var live *term.Live
+	live := term.Hidden()
 	progress := o.progress
 	switch f := term.Of(a.Stderr); {
 	case progress == "tty" && f == nil:
@@ -501,8 +480,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	t := newTranscript(a.copyable(out), live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
 	t.brief.verbose, t.brief.round = o.verbose, o.round != nil
-	if live != nil {
-		live.Bar = true
+	if live.Bar = true; live.Shows() {
 		defer a.Above(live.Above)()
 	}
 	s.OnStart = func(info *workspace.RunInfo) {
@@ -576,51 +554,24 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	if note := explain.ExitNote(f.message); note != "" {
 		a.Notef("  %s", note)
 	}
-	stream := ""
+	flag := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
-		for _, s := range []executions.Stream{executions.Stderr, executions.Stdout} {
-			lines := logTail(ctx, r.Executions, key, f.execution, s)
-			for _, line := range lines {
-				a.Notef("  | %s", human.Line(line))
-			}
-			sayUndeclared(ctx, a, r, ws, f.task, lines)
-			if len(lines) > 0 {
-				if s == executions.Stderr {
-					stream = " --stderr"
-				}
-				break
-			}
+		lines, stream := failureLines(ctx, r.Executions, key, f.execution)
+		for _, line := range lines {
+			a.Notef("  | %s", human.Line(line))
+		}
+		sayUndeclared(ctx, a, r, ws, f.task, lines)
+		if stream == executions.Stderr {
+			flag = " --stderr"
 		}
 	}
 	if f.key == "" { // nothing was to run
 		return
 	}
-	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
+	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), flag)
 	if f.left {
 		sayFolder(ctx, a, r, location, ws, f)
 	}
-}
-
-// logTail returns the last lines of a log.
-func logTail(ctx context.Context, x *executions.Store, key executions.Key, id string, stream executions.Stream) []string {
-	const most = 8 << 10
-	size, err := x.LogSize(ctx, key, id, stream)
-	if err != nil || size == 0 {
-		return nil
-	}
-	r, err := x.OpenLog(ctx, key, id, stream, max(0, size-most))
-	if err != nil {
-		return nil
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, most))
-	if err != nil {
-		return nil
-	}
-	if _, rest, ok := bytes.Cut(data, []byte("\n")); ok && size > most {
-		data = rest // the first line is not whole
-	}
-	return tail(data, 10)
 }
 
 // runExit is the exit code of a run that has ended.

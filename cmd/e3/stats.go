@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,32 +33,23 @@ one unit for each.`,
 		ValidArgsFunction: completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
 			return eventWorkspaces(ctx, r)
 		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
-			if err != nil {
-				return err
-			}
-			o := stats.Options{Workspace: rest[0]}
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) (err error) {
+			o := stats.Options{Workspace: args[0]}
 			if o.Since, err = parseMoment(a, "since", since); err != nil {
 				return err
 			}
 			if o.Until, err = parseMoment(a, "until", until); err != nil {
 				return err
 			}
-			return showStats(cmd.Context(), a, location, o)
-		},
+			return showStats(ctx, a, r, o)
+		}, "[workspace]"),
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only runs that began then or later: 2h, 7d, 2026-11-20, 2026-11-20T15:04")
 	cmd.Flags().StringVar(&until, "until", "", "only runs that began before then")
 	return a.answers(cmd, stats.Stats{})
 }
 
-func showStats(ctx context.Context, a *app, location string, o stats.Options) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func showStats(ctx context.Context, a *app, r *repo.Repo, o stats.Options) error {
 	s, err := stats.Read(ctx, r.Records, o)
 	if err != nil {
 		return err
@@ -104,8 +94,6 @@ func statsRow(t *render.Table, name string, g *stats.Group) {
 	if q := g.Requests; q != (events.Traffic{}) {
 		requests, price = fmt.Sprint(q.Reads+q.Writes+q.Gets+q.Puts), fmt.Sprintf("$%.6f", g.Price)
 	}
-	t.Row(name, fmt.Sprint(g.Runs), fmt.Sprint(g.Hits), fmt.Sprintf("%.1f %%", 100*g.HitRate), milliseconds(g.SavedMs), fmt.Sprint(g.Executed),
-		milliseconds(g.ExecutedMs), fmt.Sprint(g.Failures), human.Bytes(g.Bytes), requests, price)
+	t.Row(name, fmt.Sprint(g.Runs), fmt.Sprint(g.Hits), fmt.Sprintf("%.1f %%", 100*g.HitRate), millis(g.SavedMs), fmt.Sprint(g.Executed),
+		millis(g.ExecutedMs), fmt.Sprint(g.Failures), human.Bytes(g.Bytes), requests, price)
 }
-
-func milliseconds(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }

@@ -28,13 +28,9 @@ func newStatus(a *app, name string) *cobra.Command {
 inputs are set, and which outputs are stale. The package file and the inputs on disk are read as well. Read-only; takes no
 locks.`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
-			if err != nil {
-				return err
-			}
-			return runStatus(cmd.Context(), a, location, rest[0])
-		},
+		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return runStatus(ctx, a, r, args[0])
+		}, "[workspace]"),
 	}, statuses{})
 }
 
@@ -53,12 +49,7 @@ func also(text string) string {
 	return ", " + text
 }
 
-func runStatus(ctx context.Context, a *app, location, ws string) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runStatus(ctx context.Context, a *app, r *repo.Repo, ws string) (err error) {
 	names := []string{ws}
 	if ws == "" {
 		if names, err = r.Workspaces.List(ctx); err != nil {

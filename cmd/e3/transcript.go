@@ -20,7 +20,7 @@ import (
 // A transcript prints the progress of a run, in the form of seed 003: a line for each step of a small run, and how far it
 // is for a large one (progress.go). On a terminal, a live line below it counts all steps.
 type transcript struct {
-	live *term.Live // nil without a terminal
+	live *term.Live
 
 	mu       sync.Mutex
 	brief    brief
@@ -42,20 +42,18 @@ type failure struct {
 }
 
 func newTranscript(out io.Writer, live *term.Live, st term.Style) *transcript {
-	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, waits: map[string]bool{}, brief: brief{running: map[string]time.Time{}}}
+	return &transcript{
+		buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, ask: func(string) {}, waits: map[string]bool{},
+		brief: brief{running: map[string]time.Time{}},
+	}
 }
 
 // line writes one line, above the live one if there is one.
 func (t *transcript) line(format string, args ...any) {
-	print := func() {
+	t.live.Above(func() {
 		fmt.Fprintf(t.buf, format+"\n", args...)
 		t.buf.Flush()
-	}
-	if t.live != nil {
-		t.live.Above(print)
-	} else {
-		print()
-	}
+	})
 }
 
 // event prints an event.
@@ -72,9 +70,7 @@ func (t *transcript) event(e events.Event) {
 	}
 	failed := t.brief.failed
 	t.muted = !t.brief.follow(&e, d)
-	if t.live != nil {
-		t.live.Fail(t.brief.failed - failed)
-	}
+	t.live.Fail(t.brief.failed - failed)
 	defer t.milestone(e.Time)
 	switch e.Type {
 	case events.RunStarted:
@@ -93,26 +89,20 @@ func (t *transcript) event(e events.Event) {
 	case events.TaskCached:
 		t.cached(e, d)
 	case events.TaskClaimed:
-		if t.live != nil { // another worker had claimed it before; it starts again
-			t.live.End(e.Task)
-			t.live.Start(e.Task, e.Time)
-		}
+		t.live.End(e.Task) // another worker had claimed it before; it starts again
+		t.live.Start(e.Task, e.Time)
 	case events.TaskReleased:
-		if t.live != nil {
-			t.live.End(e.Task)
-		}
+		t.live.End(e.Task)
 	case events.TaskDeferred:
-		if t.live != nil {
-			t.live.End(e.Task)
-			t.live.Wait(1)
-		}
+		t.live.End(e.Task)
+		t.live.Wait(1)
 		t.waits[e.Task] = true
 		note := " (waits for approval)"
 		if d.BlockType == string(approval.Suspend) {
 			note = " (it suspended itself; waits for approval)"
 		}
 		t.task("wait", t.style.Yellow, e.Task, note)
-		t.say(e.Task)
+		t.live.Above(func() { t.ask(e.Task) })
 	case events.TaskResumed:
 		t.waitsNoMore(e.Task)
 		note := " (approved)"
@@ -125,10 +115,8 @@ func (t *transcript) event(e events.Event) {
 	case events.TaskAdopted:
 		t.task("adopt", "", e.Task, fmt.Sprintf(" (goes on with %s)", human.Line(human.Worker(e.Worker))))
 	case events.TaskStarted:
-		if t.live != nil {
-			t.live.End(e.Task)
-			t.live.Start(e.Task, e.Time)
-		}
+		t.live.End(e.Task)
+		t.live.Start(e.Task, e.Time)
 		t.task("start", "", e.Task, t.batches.startNote(&e, d))
 	case events.TaskCompleted:
 		t.ended(e.Task)
@@ -212,20 +200,9 @@ func (t *transcript) reopened(e events.Event, d *events.Data) {
 	t.task("again", t.style.Yellow, e.Task, fmt.Sprintf(" (%s)", human.Line(d.Message)))
 }
 
-// say prints advice about a task that waits for approval, above the live line.
-func (t *transcript) say(task string) {
-	switch {
-	case t.ask == nil:
-	case t.live != nil:
-		t.live.Above(func() { t.ask(task) })
-	default:
-		t.ask(task)
-	}
-}
-
 // waitsNoMore removes a task from those that wait for approval.
 func (t *transcript) waitsNoMore(task string) {
-	if t.waits[task] && t.live != nil {
+	if t.waits[task] {
 		t.live.Wait(-1)
 	}
 	delete(t.waits, task)
@@ -261,17 +238,11 @@ func (t *transcript) forget(task string) {
 // ended counts a task that has ended.
 func (t *transcript) ended(task string) {
 	t.done++
-	if t.live != nil {
-		t.live.End(task)
-	}
+	t.live.End(task)
 	t.progress()
 }
 
-func (t *transcript) progress() {
-	if t.live != nil {
-		t.live.Progress(t.done, t.total)
-	}
-}
+func (t *transcript) progress() { t.live.Progress(t.done, t.total) }
 
 // alone tells of items whose batch has failed, and which are tried alone.
 func (t *transcript) alone(items, note string) {
@@ -289,9 +260,7 @@ func (t *transcript) alone(items, note string) {
 func (t *transcript) spoilt(e *events.Event, d *events.Data) {
 	delete(t.brief.running, e.Task)
 	t.brief.estimated(e, d)
-	if t.live != nil {
-		t.live.End(e.Task)
-	}
+	t.live.End(e.Task)
 }
 
 // close ends the live line and returns the first error of writing.
@@ -300,10 +269,7 @@ func (t *transcript) close() error {
 	defer t.mu.Unlock()
 	t.tellProven()
 	t.batches.rest(t.alone)
-	if t.live != nil {
-		t.live.Close()
-		t.live = nil
-	}
+	t.live.Close()
 	if b := &t.brief; b.silenced > 0 {
 		t.line("  … and %s more about failed attempts; -v prints all", human.Count(b.silenced, "line"))
 	}

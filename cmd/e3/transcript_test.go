@@ -42,7 +42,7 @@ func TestTranscriptFailures(t *testing.T) {
 		{"timeout", []events.Event{failed("a", "a1", "timeout", 1)}, []string{"a1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tr := newTranscript(&strings.Builder{}, nil, term.Style{})
+			tr := newTranscript(&strings.Builder{}, term.Hidden(), term.Style{})
 			for _, e := range test.events {
 				tr.event(e)
 			}
@@ -59,7 +59,7 @@ func TestTranscriptFailures(t *testing.T) {
 
 // The counts include every step once, however many attempts it has.
 func TestTranscriptCounts(t *testing.T) {
-	tr := newTranscript(&strings.Builder{}, nil, term.Style{})
+	tr := newTranscript(&strings.Builder{}, term.Hidden(), term.Style{})
 	for _, step := range []struct {
 		event       events.Event
 		done, total int64
@@ -84,7 +84,7 @@ func TestTranscriptCounts(t *testing.T) {
 // A task that waits for approval is printed once, with the command to type, and not again once it is decided.
 func TestTranscriptApproval(t *testing.T) {
 	var out strings.Builder
-	tr := newTranscript(&out, nil, term.Style{})
+	tr := newTranscript(&out, term.Hidden(), term.Style{})
 	var asked []string
 	tr.ask = func(task string) { asked = append(asked, task) }
 	for _, e := range []events.Event{
@@ -133,7 +133,7 @@ func TestTail(t *testing.T) {
 // A worker that dies, and the one that goes on with its command, are shown as they come.
 func TestTranscriptWorkers(t *testing.T) {
 	var out strings.Builder
-	tr := newTranscript(&out, nil, term.Style{})
+	tr := newTranscript(&out, term.Hidden(), term.Style{})
 	for _, e := range []events.Event{
 		{Type: events.TaskStarted, Task: "a", Worker: "ann@lab (process 7)"},
 		{Type: events.TaskOrphaned, Task: "a", Worker: "ann@lab (process 7)"},
@@ -153,7 +153,7 @@ func TestTranscriptWorkers(t *testing.T) {
 // A batch that fails has one line, whatever the order of its items' ends, and none of its items counts as failed or ended.
 func TestTranscriptBatch(t *testing.T) {
 	var out strings.Builder
-	tr := newTranscript(&out, nil, term.Style{})
+	tr := newTranscript(&out, term.Hidden(), term.Style{})
 	spoilt := func(task, batch string, items int) []events.Event {
 		e := failed(task, task+"1", "batch", 1)
 		e.Data.Batch, e.Data.Items = batch, items

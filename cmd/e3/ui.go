@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/notation"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	"e3/internal/repo"
 	"e3/internal/ui"
 )
@@ -51,21 +51,20 @@ open. Nothing is written, unless --actions lets the pages start, cancel, retry, 
   e3 ui . prod --actions
   e3 ui . prod --export out`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
-			if err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("export") && o.export == "" {
-				return usagef("--export needs the name of a folder")
-			}
-			if o.export != "" && rest[0] == "" {
-				return usagef("--export needs a workspace: e3 ui <repo> <workspace> --export %s", human.Quoted(o.export))
-			}
+		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if o.port < 0 || o.port > 65535 {
 				return usagef("--port is 0 to 65535")
 			}
-			return runUI(cmd.Context(), a, location, rest[0], &o)
+			return filled("--%s needs the name of a folder", "export")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			open := a.openToRead
+			if o.actions {
+				open = a.open
+			}
+			return a.on(open, func(ctx context.Context, r *repo.Repo, args []string) error {
+				return runUI(ctx, a, r, args[0], &o)
+			}, "[workspace]")(cmd, args)
 		},
 	}
 	f := cmd.Flags()
@@ -76,33 +75,25 @@ open. Nothing is written, unless --actions lets the pages start, cancel, retry, 
 	return a.answers(cmd, uiAddress{}, exportedPages{})
 }
 
-func runUI(ctx context.Context, a *app, location, ws string, o *uiOptions) error {
-	open := a.openToRead
-	if o.actions {
-		open = a.open
+func runUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions) error {
+	if o.export != "" && ws == "" {
+		return usagef("--export needs a workspace: e3 ui <repo> <workspace> --export %s", human.Quoted(o.export))
 	}
-	r, err := open(ctx, location)
-	if err != nil {
+	if err := knownWorkspace(ctx, r, ws); err != nil {
 		return err
-	}
-	defer r.Close()
-	if ws != "" {
-		if err := knownWorkspace(ctx, r, ws); err != nil {
-			return err
-		}
 	}
 	debug.SetGCPercent(50) // this process lives long
 	if o.export != "" {
-		return exportUI(ctx, a, location, r, ws, o)
+		return exportUI(ctx, a, r, ws, o)
 	}
-	return serveUI(ctx, a, location, r, ws, o)
+	return serveUI(ctx, a, r, ws, o)
 }
 
 // uiStores are what pages read.
 func uiStores(a *app, r *repo.Repo) ui.Stores {
 	return ui.Stores{
 		Records: r.Records, Objects: r.Objects, Executions: r.Executions, Runs: r.Workspaces.Runs, Compare: comparedFrom(r),
-		Explain: explainerOf(r), Answers: &uiAnswers{a, r},
+		Explain: func() *explain.Explainer { return newExplainer(r, r.Objects) }, Answers: &uiAnswers{a, r},
 	}
 }
 
@@ -120,7 +111,7 @@ type exportedPages struct {
 	Left   int    `json:"left,omitempty"` // tasks without pages
 }
 
-func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws string, o *uiOptions) error {
+func serveUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions) error {
 	dir, err := repo.PrivateDir(a.Getenv, "ui")
 	if err != nil {
 		return err
@@ -136,7 +127,7 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 	}
 	to := ui.Start(ws)
 	origin := "http://" + l.Addr().String()
-	options := ui.Options{Secret: kept.Secret, Repository: shown(location, r), Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
+	options := ui.Options{Secret: kept.Secret, Repository: a.here(), Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
 	var s *ui.Server
 	announce := func() error {
 		doc := uiAddress{origin + s.Login(to), o.actions}
@@ -144,7 +135,7 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 	}
 	options.Used = func() { a.Notef("For another browser: %s", origin+s.Login(to)) }
 	if o.actions {
-		options.Actions = &uiActions{a, r, location}
+		options.Actions = &uiActions{a.here()}
 	}
 	s = ui.New(ctx, uiStores(a, r), options)
 	if !o.noOpen {
@@ -237,16 +228,8 @@ func openBrowser(dir, address string) (remove func(), err error) {
 	return remove, nil
 }
 
-// checkedName refuses what cannot be a workspace in a form.
-func checkedName(ws string) error {
-	if !notation.ValidName(ws) {
-		return fmt.Errorf("%q cannot be the name of a workspace", ws)
-	}
-	return nil
-}
-
 // exportUI writes the pages of a workspace's latest run as files.
-func exportUI(ctx context.Context, a *app, location string, r *repo.Repo, ws string, o *uiOptions) error {
+func exportUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions) error {
 	run, err := r.Workspaces.Runs.Find(ctx, ws, "")
 	if err != nil {
 		return err
@@ -269,7 +252,7 @@ func exportUI(ctx context.Context, a *app, location string, r *repo.Repo, ws str
 		}
 		return err
 	}
-	s := ui.New(ctx, uiStores(a, r), ui.Options{Repository: shown(location, r), Version: a.version(), Now: a.Now})
+	s := ui.New(ctx, uiStores(a, r), ui.Options{Repository: a.here(), Version: a.version(), Now: a.Now})
 	out, err := s.Export(ctx, ws, run.RunID, hidden, pageFolder(o.export))
 	if err != nil {
 		return err

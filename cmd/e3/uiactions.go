@@ -12,16 +12,14 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/format/notation"
 	"e3/internal/human"
-	"e3/internal/repo"
 )
 
 // uiActions does what pages ask for by the commands themselves: each is a process of this program, so that nothing differs from what
 // a person types.
 type uiActions struct {
-	a        *app
-	r        *repo.Repo
-	location string
+	location string // of the repository, as an argument
 }
 
 // early is how long a start is watched for an error of its arguments.
@@ -90,10 +88,8 @@ func (u *uiActions) run(ctx context.Context, ws string, args ...string) (string,
 
 // command is this program with other arguments. ws is checked, if it is not empty.
 func (u *uiActions) command(ctx context.Context, ws string, args ...string) (*exec.Cmd, *bytes.Buffer, error) {
-	if ws != "" {
-		if err := checkedName(ws); err != nil {
-			return nil, nil, err
-		}
+	if ws != "" && !notation.ValidName(ws) {
+		return nil, nil, fmt.Errorf("%q cannot be the name of a workspace", ws)
 	}
 	program, err := os.Executable()
 	if err != nil {

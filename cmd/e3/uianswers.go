@@ -4,16 +4,10 @@ import (
 	"context"
 
 	"e3/gc"
-	"e3/internal/insight/explain"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
 )
-
-// explainerOf returns a maker of explainers, one for each question.
-func explainerOf(r *repo.Repo) func() *explain.Explainer {
-	return func() *explain.Explainer { return newExplainer(r, r.Objects) }
-}
 
 // uiAnswers are the answers of status, queue and gc.
 type uiAnswers struct {

@@ -109,12 +109,17 @@ func lacked(lines []string) func(rel string) bool {
 	}
 }
 
-// failureLines are the last lines of a failed command's standard error or, if that is empty, of its output.
-func failureLines(ctx context.Context, x *executions.Store, key executions.Key, id string) []string {
-	if lines := logTail(ctx, x, key, id, executions.Stderr); len(lines) > 0 {
-		return lines
+// failureLines are the last lines of a failed command's standard error or, if that is empty, of its output; none if they
+// cannot be read.
+func failureLines(ctx context.Context, x *executions.Store, key executions.Key, id string) ([]string, executions.Stream) {
+	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
+		if data, _, err := x.LogTail(ctx, key, id, stream, 8<<10); err == nil {
+			if lines := tail(data, 10); len(lines) > 0 {
+				return lines, stream
+			}
+		}
 	}
-	return logTail(ctx, x, key, id, executions.Stdout)
+	return nil, executions.Stdout
 }
 
 // undeclared says what to write for a file that a task misses.

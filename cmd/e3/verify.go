@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,14 +16,9 @@ import (
 	"e3/internal/verify"
 )
 
-type verifyOptions struct {
-	sample string
-	repair bool
-	rerun  string
-}
-
 func newVerify(a *app) *cobra.Command {
-	var o verifyOptions
+	var o verify.Options
+	var sample, again string
 	cmd := &cobra.Command{
 		Use:   "verify [repo]",
 		Short: "Check a repository, and repair it",
@@ -41,45 +37,32 @@ never a cache hit.`,
   e3 verify . --repair
   e3 verify . --rerun prod.train
   e3 verify . --rerun 'prod.*'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Sample.UnmarshalText([]byte(sample)) != nil {
+				return usagef("--sample is a part of all as 1/7, not %q", sample)
 			}
-			if err := alternatives(cmd, "rerun", "repair"); err != nil {
-				return err
-			}
-			if err := alternatives(cmd, "rerun", "sample"); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("rerun") {
-				return a.inOnly(cmd.Context(), location, o.rerun, func(name string) error { return rerun(cmd.Context(), a, location, name) })
-			}
-			var sample verify.Sample
-			if sample.UnmarshalText([]byte(o.sample)) != nil {
-				return usagef("--sample is a part of all as 1/7, not %q", o.sample)
-			}
-			return runVerify(cmd.Context(), a, location, verify.Options{Sample: sample, Repair: o.repair})
+			return cmp.Or(alternatives(cmd, "rerun", "repair"), alternatives(cmd, "rerun", "sample"))
 		},
 	}
+	cmd.RunE = a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
+		if cmd.Flags().Changed("rerun") {
+			return a.inOnly(ctx, r, again, func(name string) error { return rerun(ctx, a, r, name) })
+		}
+		return runVerify(ctx, a, r, o)
+	})
 	f := cmd.Flags()
-	f.StringVar(&o.sample, "sample", "", "hash only a part of the objects, as 1/7: each of the seven once is all of them")
-	f.BoolVar(&o.repair, "repair", false, "repair all faults that can be repaired")
-	f.StringVar(&o.rerun, "rerun", "", "execute <workspace>.<task> again and compare (* and ? in the task's name)")
+	f.StringVar(&sample, "sample", "", "hash only a part of the objects, as 1/7: each of the seven once is all of them")
+	f.BoolVar(&o.Repair, "repair", false, "repair all faults that can be repaired")
+	f.StringVar(&again, "rerun", "", "execute <workspace>.<task> again and compare (* and ? in the task's name)")
 	return a.answers(cmd, verify.Report{}, lines{verify.Again{}})
 }
 
-func runVerify(ctx context.Context, a *app, location string, o verify.Options) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runVerify(ctx context.Context, a *app, r *repo.Repo, o verify.Options) error {
 	report, err := checkRepository(ctx, a, r, o)
 	if report == nil {
 		return err
 	}
-	if replyErr := a.Reply(report, func(w *render.Sheet) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
+	if replyErr := a.Reply(report, func(w *render.Sheet) { writeVerified(w, report, o.Repair) }); err == nil {
 		err = replyErr
 	}
 	if err == nil && report.Remaining > 0 {
@@ -90,23 +73,16 @@ func runVerify(ctx context.Context, a *app, location string, o verify.Options) e
 
 // checkRepository checks the repository and shows the progress.
 func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options) (*verify.Report, error) {
-	if live := a.Live(); live != nil {
-		defer live.Close()
-		began, phase := a.Now(), verify.Phase("")
-		o.Progress = func(p verify.Progress) {
-			live.Progress(int64(p.Done), int64(p.Total))
-			if p.Phase != phase {
-				if phase != "" {
-					live.End(string(phase))
-				}
-				live.Start(string(p.Phase), began)
-				phase = p.Phase
-			}
-		}
+	live, began := a.Live(), a.Now()
+	defer live.Close()
+	o.Progress = func(p verify.Progress) {
+		live.Progress(int64(p.Done), int64(p.Total))
+		live.Phase(string(p.Phase), began)
 	}
 	return verify.Verify(ctx, verify.Stores{
 		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
 		Jobs: r.Queue(), Workspaces: r.Workspaces, Now: a.Now, Place: r.OwnsObjects,
+		Foreign: r.ForeignEntries,
 		Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
 			found, err := r.FormatFaults(ctx)
 			for _, f := range found {
@@ -114,17 +90,10 @@ func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options
 			}
 			return faults, err
 		},
-		Foreign: func(ctx context.Context) (entries []verify.ForeignEntry, err error) {
-			found, err := r.ForeignEntries(ctx)
-			for _, e := range found {
-				entries = append(entries, verify.ForeignEntry(e))
-			}
-			return entries, err
-		},
 	}, o)
 }
 
-func writeVerified(w *render.Sheet, r *verify.Report, repair bool, location string) {
+func writeVerified(w *render.Sheet, r *verify.Report, repair bool) {
 	const most = 100
 	for i := range r.Faults[:min(most, len(r.Faults))] {
 		writeFault(w, &r.Faults[i])
@@ -157,7 +126,7 @@ func writeVerified(w *render.Sheet, r *verify.Report, repair bool, location stri
 		w.Line("To be set or deployed again: %s", human.Few(r.Inputs))
 	}
 	if !repair && r.Remaining > 0 {
-		w.Line("To repair what can be repaired: e3 verify %s --repair", location)
+		w.Line("To repair what can be repaired: e3 verify <repo> --repair")
 	}
 }
 
@@ -179,7 +148,7 @@ func writeFault(w *render.Sheet, f *verify.Fault) {
 }
 
 // rerun executes tasks again. Each is reported when it ends: with --json, as a line.
-func rerun(ctx context.Context, a *app, location, name string) error {
+func rerun(ctx context.Context, a *app, r *repo.Repo, name string) error {
 	ws, pattern, ok := strings.Cut(name, ".")
 	if !ok || strings.ContainsAny(ws, "[*?") { // a dot may be part of an item
 		return unnamed(name, "<workspace>.<task>")
@@ -187,16 +156,10 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 	if ws == "" || pattern == "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	x, err := r.Executor(repo.ExecutorOptions{Unlimited: func(err error) { a.Warnf("%v", err) }})
 	if err != nil {
 		return err
 	}
-	where := human.Quoted(shown(location, r))
 	same := true
 	var fault error
 	err = verify.Rerun(ctx, verify.RerunStores{Objects: r.Objects, Sessions: r.Records, Executor: x, Workspaces: r.Workspaces}, ws, pattern, func(x *verify.Again) {
@@ -205,7 +168,7 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 			fault = errors.Join(fault, a.Document(x, false))
 			return
 		}
-		fault = errors.Join(fault, a.Reply(nil, func(w *render.Sheet) { writeAgain(w, x, where) }))
+		fault = errors.Join(fault, a.Reply(nil, func(w *render.Sheet) { writeAgain(w, x) }))
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return err
@@ -216,7 +179,7 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 	return nil
 }
 
-func writeAgain(w *render.Sheet, x *verify.Again, where string) {
+func writeAgain(w *render.Sheet, x *verify.Again) {
 	switch x.Result {
 	case verify.Impossible:
 		w.Line("%s: cannot be executed again: %s", x.Task, x.Message)
@@ -253,6 +216,6 @@ func writeAgain(w *render.Sheet, x *verify.Again, where string) {
 	w.Field("was", "execution %s %s", x.Before, prefix(x.WasOutput, 12))
 	w.Field("is", "execution %s %s", x.Execution, prefix(x.Output, 12))
 	if x.Result == verify.Different {
-		w.Line("  Starts still use the first. To run the task again instead: e3 reject %s %s", where, x.Before)
+		w.Line("  Starts still use the first. To run the task again instead: e3 reject <repo> %s", x.Before)
 	}
 }

@@ -30,13 +30,10 @@ type round struct {
 // runWatch runs a workspace again and again, whenever its package file or a file of its inputs has changed. It ends with
 // the exit code of the last run.
 func runWatch(ctx context.Context, a *app, location, ws string, o *startOptions) error {
-	if err := oneOf("watch", o.watch, watchFinish, watchStop); err != nil {
-		return err
-	}
 	file := o.file
 	if file == "" {
 		var err error
-		if file, err = followedFile(ctx, a, location, ws); err != nil {
+		if file, ws, err = followedFile(ctx, a, location, ws); err != nil {
 			return err
 		}
 	}
@@ -73,24 +70,24 @@ func runWatch(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 }
 
-// followedFile is the package file of a workspace.
-func followedFile(ctx context.Context, a *app, location, ws string) (string, error) {
-	if location == "" {
-		location = a.location()
-	}
+// followedFile is the package file of a workspace, which is returned too: the only one need not be named.
+func followedFile(ctx context.Context, a *app, location, ws string) (file, named string, err error) {
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer r.Close()
+	if ws, err = a.named(ctx, r, ws); err != nil {
+		return "", "", err
+	}
 	st, err := r.Workspaces.Planner.Status(ctx, ws)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if st.File == "" {
-		return "", usagef("workspace %s follows no package file on this machine, so there is nothing to watch; deploy one with: e3 start -f e3.yaml %s", ws, ws)
+		return "", "", usagef("workspace %s follows no package file on this machine, so there is nothing to watch; deploy one with: e3 start -f e3.yaml %s", ws, ws)
 	}
-	return st.File, nil
+	return st.File, ws, nil
 }
 
 // playRound runs the workspace once. With --watch=stop it watches meanwhile, and returns the files whose change has ended

@@ -37,28 +37,19 @@ tasks upstream the ends are named; --all names every task.`,
   e3 why . prod.train@018f3b4c-9a`,
 		ValidArgsFunction: completeTask(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
-			if err != nil {
-				return err
-			}
-			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
+			return a.onExecution(a.openToRead, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 				if arg.ws == "" {
-					return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
+					return usagef("%q is not <workspace>.<task>@<execution>", args[len(args)-1])
 				}
-				return runWhy(cmd.Context(), a, location, arg, all)
-			})
+				return runWhy(ctx, a, r, arg, all)
+			}, "<workspace>.<task>")(cmd, args)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "name every task of the chain upstream")
 	return a.answers(cmd, explain.Explanation{})
 }
 
-func runWhy(ctx context.Context, a *app, location string, arg executionArg, all bool) error {
-	r, err := a.openToRead(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func runWhy(ctx context.Context, a *app, r *repo.Repo, arg executionArg, all bool) error {
 	collectOften() // it plans the graph, and reads logs of any length
 	sayWhereItStands(ctx, a, r, arg.ws)
 	w, err := newExplainer(r, r.Objects).Why(ctx, arg.ws, arg.task, arg.id)

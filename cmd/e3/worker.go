@@ -50,7 +50,7 @@ that this worker lacks are left to other workers.`,
   e3 worker . --idle 10m --for 8h`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
+			location, _, err := a.positional(cmd, args)
 			if err != nil {
 				return err
 			}

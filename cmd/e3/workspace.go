@@ -45,7 +45,8 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 	return a.answers(&cobra.Command{
 		Use:   "create [repo] <workspace>",
 		Short: "Make an empty workspace",
-		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			ws := args[0]
 			if err := checkName("workspace", ws); err != nil {
 				return err
 			}
@@ -53,31 +54,8 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 				return err
 			}
 			return a.Reply(workspaceAnswer{Workspace: ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
-		}),
+		}, "<workspace>"),
 	}, workspaceAnswer{})
-}
-
-// onWorkspace makes a command whose only argument is a workspace.
-func onWorkspace(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
-	return onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
-		return do(ctx, r, args[0])
-	}, "<workspace>")
-}
-
-// onWorkspaceToRead is onWorkspace for a command that only reads ([app.openToRead]). The only workspace need not be named.
-func onWorkspaceToRead(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		location, ws, err := a.workspaceArg(cmd, args)
-		if err != nil {
-			return err
-		}
-		r, err := a.openToRead(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		return do(cmd.Context(), r, ws)
-	}
 }
 
 func newWorkspaceDeploy(a *app) *cobra.Command {
@@ -90,7 +68,7 @@ Values that were set stay if the input keeps its name and kind.`,
 		Example: `  e3 workspace deploy . prod forecast@1.0.0
   e3 workspace deploy . dev ./e3.yaml`,
 		ValidArgsFunction: completeDeploy(a),
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
 			return runDeploy(ctx, a, r, args[0], args[1])
 		}, "<workspace>", "<package or file>"),
 	}, workspaceAnswer{})
@@ -143,7 +121,7 @@ func newWorkspaceList(a *app) *cobra.Command {
 	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the workspaces",
-		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			return listWorkspaces(ctx, a, r)
 		}),
 	}, workspaceList{})
@@ -184,7 +162,8 @@ is never removed.
 
 If there is no workspace of that name, the runs that were imported under the name are removed.`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, args []string) error {
+			ws := args[0]
 			remove := r.Workspaces.Cleaner.Remove
 			if force {
 				options, err := cancelling(a, o)
@@ -204,7 +183,7 @@ If there is no workspace of that name, the runs that were imported under the nam
 				return err
 			}
 			return a.Reply(workspaceAnswer{Workspace: ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
-		}),
+		}, "<workspace>"),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "cancel the run of the workspace first, if there is one, and wait until it has ended")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "with --force: how long to wait for the end of the run; 0: for ever")

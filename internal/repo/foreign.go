@@ -14,24 +14,14 @@ import (
 	"e3/objectstore"
 )
 
-// A ForeignEntry is something in a repository's folder that e3 never makes.
-type ForeignEntry struct {
-	Where   string // in the repository
-	Problem string
-}
-
-// ForeignEntries lists the links, pipes, sockets and devices in the repository's folder, and files in the place of its
-// folders. e3 has not made them, and nothing behind them belongs to the repository. In tmp only direct entries count:
-// everything deeper belongs to processes.
-func (r *Repo) ForeignEntries(ctx context.Context) ([]ForeignEntry, error) {
+// ForeignEntries tells of the links, pipes, sockets and devices in the repository's folder, and of files in the place of
+// its folders: where each is in the repository, and what is wrong with it. e3 has not made them, and nothing behind them
+// belongs to the repository. In tmp only direct entries count: everything deeper belongs to processes.
+func (r *Repo) ForeignEntries(ctx context.Context, tell func(where, problem string)) error {
 	if r.stores.folder == "" || r.stores.overlaid {
-		return nil, nil
+		return nil
 	}
-	var found []ForeignEntry
-	err := foreignIn(ctx, r.stores.files.Root(), ".", func(name, problem string) {
-		found = append(found, ForeignEntry{filepath.ToSlash(name), problem})
-	})
-	return found, err
+	return foreignIn(ctx, r.stores.files.Root(), ".", func(name, problem string) { tell(filepath.ToSlash(name), problem) })
 }
 
 // folders are the entries of a repository that are folders.

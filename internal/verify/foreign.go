@@ -8,24 +8,19 @@ import (
 	"e3/refstore"
 )
 
-// ForeignEntry is a link, a pipe, or a file in the place of a folder, where e3 has put none.
-type ForeignEntry struct{ Where, Problem string }
-
-// foreign reports foreign entries. While there are any, nothing is repaired, because everything behind them seems to
-// be gone.
+// foreign reports links, pipes, and files in the place of folders, where e3 has put none. While there are any, nothing is
+// repaired, because everything behind them seems to be gone.
 func (v *verifier) foreign(ctx context.Context) error {
 	if v.Foreign == nil {
 		return nil
 	}
-	entries, err := v.Foreign(ctx)
-	for _, e := range entries {
+	return v.Foreign(ctx, func(where, problem string) {
 		v.fault(Fault{
-			Kind: ForeignThing, Where: e.Where, Problem: e.Problem, For: []string{"everything that belongs there"},
+			Kind: ForeignThing, Where: where, Problem: problem, For: []string{"everything that belongs there"},
 			Advice: "nothing is repaired before; somebody else has put it there",
 		})
 		v.strange.Add(1)
-	}
-	return err
+	})
 }
 
 // past turns the error of a check that a foreign entry has stopped into a note: the entry is a fault of its own.

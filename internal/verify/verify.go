@@ -58,8 +58,8 @@ type Stores struct {
 	Place func(ctx context.Context) error
 	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
-	// Foreign returns the entries of the repository's folder that e3 has not made. nil: not checked.
-	Foreign func(context.Context) ([]ForeignEntry, error)
+	// Foreign tells of the entries of the repository's folder that e3 has not made. nil: not checked.
+	Foreign func(ctx context.Context, tell func(where, problem string)) error
 }
 
 // FormatFault is a damaged or missing description of a repository.

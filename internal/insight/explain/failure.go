@@ -2,8 +2,6 @@ package explain
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 
 	"e3/executions"
@@ -44,28 +42,12 @@ func (x *evidence) failure(a *history.Attempt) (*Failure, error) {
 
 // tail returns the last lines of a log that are not empty, each clipped.
 func (x *evidence) tail(a *history.Attempt, stream executions.Stream) ([]string, error) {
-	n, err := x.Executions.LogSize(x.ctx, a.Key, a.ExecutionID, stream)
-	if err != nil || n == 0 {
-		return nil, x.passing(err)
-	}
-	from := max(0, n-tailBytes)
-	r, err := x.Executions.OpenLog(x.ctx, a.Key, a.ExecutionID, stream, from)
+	data, _, err := x.Executions.LogTail(x.ctx, a.Key, a.ExecutionID, stream, tailBytes)
 	if err != nil {
 		return nil, x.passing(err)
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, tailBytes))
-	if err != nil {
-		return nil, x.passing(errors.Join(err))
-	}
-	text := string(data)
-	if from > 0 { // skip a partial first line, if there is a whole one
-		if _, rest, ok := strings.Cut(text, "\n"); ok && strings.TrimSpace(rest) != "" {
-			text = rest
-		}
 	}
 	var lines []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
 			lines = append(lines, truncate(line, maxText))
 		}

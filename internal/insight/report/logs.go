@@ -3,9 +3,7 @@ package report
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"e3/executions"
 	"e3/internal/human"
@@ -142,26 +140,11 @@ func (b *builder) taskLog(r *Row, most int64) (TaskLog, error) {
 
 // tail reads at most the last most bytes of a stream, and keeps a bounded number of whole lines.
 func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (Tail, error) {
-	n, err := b.s.Executions.LogSize(b.ctx, key, id, stream)
+	data, n, err := b.s.Executions.LogTail(b.ctx, key, id, stream, most)
 	if err != nil || n == 0 {
 		return Tail{}, err
 	}
-	t := Tail{Whole: n}
-	from := max(n-most, 0)
-	in, err := b.s.Executions.OpenLog(b.ctx, key, id, stream, from)
-	if err != nil {
-		return t, err
-	}
-	data, err := io.ReadAll(io.LimitReader(in, most))
-	if err := errors.Join(err, in.Close()); err != nil {
-		return t, err
-	}
-	if from > 0 {
-		t.Cut = true
-		if i := bytes.IndexByte(data, '\n'); i >= 0 && i+1 < len(data) {
-			data = data[i+1:]
-		}
-	}
+	t := Tail{Whole: n, Cut: n > most}
 	t.Lines = bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 	if n := len(t.Lines) - maxLines; n > 0 {
 		t.Lines, t.Cut = t.Lines[n:], true

@@ -99,10 +99,10 @@ func (o *Output) ToTerminal() bool { return term.Of(o.Stdout) != nil }
 // Style returns the colours for standard output.
 func (o *Output) Style() term.Style { return term.StyleFor(o.Stdout, o.Color, o.Getenv) }
 
-// Live is a progress line on standard error; nil unless that is a terminal that can show it.
+// Live is a progress line on standard error, hidden unless that is a terminal that can show it.
 func (o *Output) Live() *term.Live {
 	if !term.Smart(o.Stderr, o.Getenv) {
-		return nil
+		return term.Hidden()
 	}
 	return term.NewLive(term.Of(o.Stderr), o.Now)
 }

@@ -51,6 +51,12 @@ const (
 	wrapOn     = "\x1b[?7h"
 )
 
+// Hidden is a live line that nobody sees, where there is no terminal for one.
+func Hidden() *Live { return &Live{closed: true} }
+
+// Shows reports whether there is a terminal with the line.
+func (d *Live) Shows() bool { return d.stop != nil }
+
 // NewLive draws on a terminal. It reads the width each time.
 func NewLive(f *os.File, now func() time.Time) *Live {
 	return newLive(f, func() int { return Width(f) }, now)
@@ -82,11 +88,20 @@ func (d *Live) Progress(done, total int64) {
 	d.done, d.total = done, total
 }
 
+// Phase replaces what runs by one thing, with the time since its beginning.
+func (d *Live) Phase(name string, since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running = append(d.running[:0], runningTask{name, since})
+}
+
 // Start adds a running task.
 func (d *Live) Start(name string, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = append(d.running, runningTask{name, since})
+	if !d.closed {
+		d.running = append(d.running, runningTask{name, since})
+	}
 }
 
 // End removes a running task.
@@ -207,6 +222,9 @@ func (d *Live) withTasks(line string, room int) string {
 
 // Close stops redrawing and erases the line.
 func (d *Live) Close() {
+	if !d.Shows() {
+		return
+	}
 	close(d.stop)
 	d.stopped.Wait()
 	d.mu.Lock()
