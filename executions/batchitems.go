@@ -52,13 +52,13 @@ func numbered(p string, number int) string {
 	return p
 }
 
-// itemsJSON is the file of a batch.
-type itemsJSON struct {
-	Items []itemJSON `json:"items"`
+// itemsFile is the file of a batch.
+type itemsFile struct {
+	Items []itemEntry `json:"items"`
 }
 
 // write writes the file, in which each item has a line.
-func (l *itemsJSON) write(in *beneath.Dir, file string) error {
+func (l *itemsFile) write(in *beneath.Dir, file string) error {
 	var b bytes.Buffer
 	b.WriteString("{\"items\": [")
 	for i := range l.Items {
@@ -77,16 +77,16 @@ func (l *itemsJSON) write(in *beneath.Dir, file string) error {
 	return writeFile(in, file, b.Bytes())
 }
 
-// itemJSON is an item in the file of a batch.
-type itemJSON struct {
+// itemEntry is an item in the file of a batch.
+type itemEntry struct {
 	Matrix map[string]string `json:"matrix"`
 	In     map[string]string `json:"in"`
 	Out    map[string]string `json:"out"`
 }
 
 // describe describes the box's item to its command.
-func (b *box) describe(number int) itemJSON {
-	it := itemJSON{Matrix: map[string]string{}, In: map[string]string{}, Out: map[string]string{}}
+func (b *box) describe(number int) itemEntry {
+	it := itemEntry{Matrix: map[string]string{}, In: map[string]string{}, Out: map[string]string{}}
 	for _, e := range b.spec.Env {
 		if b.spec.Batch.Owns(e.Name) {
 			it.Matrix[e.Name] = e.Value
@@ -131,7 +131,7 @@ func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	var items itemsJSON
+	var items itemsFile
 	for number, m := range members {
 		items.Items = append(items.Items, m.describe(number))
 		if m == b {
