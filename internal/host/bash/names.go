@@ -2,14 +2,13 @@ package bash
 
 import "strings"
 
-// own are the words that are not programs: bash's builtins and keywords. A test compares them with the installed bash.
+// own are the words that are not programs: bash's builtins and keywords. A test compares them with the installed bash. And
+// setsid: that program behaves differently in the leader of a process group, which the command is without bash.
 var own = set(`. : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs
 	disown echo enable eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile
 	popd printf pushd pwd read readarray readonly return set shift shopt source suspend test times trap true type
 	typeset ulimit umask unalias unset wait if then else elif fi case esac for select while until do done in function
-	time coproc
-	// the program setsid behaves differently in the leader of a process group, and without bash it is the leader
-	setsid`)
+	time coproc setsid`)
 
 // special are variables that bash sets, changes, or obeys. A test compares them with the installed bash.
 var special = set(`_ ABORT CDPATH CHARSET CHILD_MAX COLUMNS DIRSTACK EMACS ENV EPOCHREALTIME EPOCHSECONDS EUID EXECIGNORE
