@@ -126,7 +126,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 var sources = map[manifest.InputKind]record.InputSource{
 	manifest.FileInput: record.FromFile, manifest.DirInput: record.FromDir,
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
-	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams,
+	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams, manifest.PartInput: record.FromPart,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.

@@ -265,11 +265,9 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 	var whole *record.PackageInput // the file of parameters of which name may be a part
 	for i := range pkg.Inputs {
 		switch in := &pkg.Inputs[i]; {
-		case in.Source == record.FromVariable && in.Name == name:
-			return nil, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
-		case in.Source == record.FromTool && in.Name == name:
-			return nil, fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
-		case in.Source.OfMachine():
+		case in.Name == name && settable(in) != nil:
+			return nil, settable(in)
+		case settable(in) != nil:
 			continue
 		case in.Name == name:
 			return in, nil
@@ -286,6 +284,20 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
 	}
 	return nil, unknown
+}
+
+// settable refuses an input that does not hold what a user gave it.
+func settable(in *record.PackageInput) error {
+	switch in.Source {
+	case record.FromVariable:
+		return fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
+	case record.FromTool:
+		return fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
+	case record.FromPart:
+		file, only, _ := record.PartOf(in.Name)
+		return fmt.Errorf("%s is a part of %s: %w, as %s.%s", in.Name, in.Location, ErrPart, file, only[0])
+	}
+	return nil
 }
 
 // FitValue converts a value to the kind of an input's default or present value. Otherwise, a mistyped number would
@@ -365,7 +377,7 @@ func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, err
 // leafKinds is the kind of dataset that each source of inputs needs.
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
-	record.FromParams: record.LeafValue,
+	record.FromParams: record.LeafValue, record.FromPart: record.LeafFile,
 }
 
 // Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at
@@ -393,7 +405,7 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 		}
 		s.mark(name, true)
 		if in.Source == record.FromParams {
-			return w.setParam(ctx, t, name, leaf)
+			return w.setParam(ctx, t, in, leaf)
 		}
 		t.inputs = t.inputs.Set(name, leaf)
 		return nil

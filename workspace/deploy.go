@@ -375,15 +375,19 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 	if err != nil {
 		return false, err
 	}
+	marks := s.marks(link)
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
 		if in.Source == record.FromParams {
-			if behind, err := w.paramsBehind(ctx, t, in, s.marks(link)); err != nil || behind {
+			if behind, err := w.paramsBehind(ctx, t, in, marks); err != nil || behind {
 				return behind, err
 			}
 			continue
 		}
-		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(s.marks(link), in.Name) {
+		if file, _, part := record.PartOf(in.Name); part && len(marksOf(file, marks)) > 0 {
+			continue // it follows the values of its file
+		}
+		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(marks, in.Name) {
 			return true, nil
 		}
 	}
@@ -422,8 +426,7 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 		if !marked {
 			set = link.Set
 		}
-		for i := range link.Inputs {
-			in := &link.Inputs[i]
+		for _, in := range partsFirst(link.Inputs) {
 			if in.Source != record.FromParams && slices.Contains(set, in.Name) {
 				continue
 			}
@@ -439,7 +442,7 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 				reread = reread || again
 			}
 			if in.Source == record.FromParams {
-				if t.inputs, err = paramsOf(w.states).assign(ctx, t.inputs, in.Name, in.Leaf, had, set); err != nil {
+				if t.inputs, err = paramsOf(w.states).assign(ctx, t.inputs, paramFile{in.Name, in.Location}, in.Leaf, had, set); err != nil {
 					return err
 				}
 				continue
@@ -449,6 +452,19 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 		return w.setVariables(ctx, t)
 	})
 	return reread, err
+}
+
+// partsFirst lists inputs so that parts of a file of parameters have their texts before the file's values go into them.
+func partsFirst(inputs []record.LinkInput) []*record.LinkInput {
+	var parts, others []*record.LinkInput
+	for i := range inputs {
+		if in := &inputs[i]; in.Source == record.FromPart {
+			parts = append(parts, in)
+		} else {
+			others = append(others, in)
+		}
+	}
+	return append(parts, others...)
 }
 
 // executables encodes which file inputs have the executable bit.

@@ -71,11 +71,8 @@ func unread(pkg *record.Package, told map[string]json.RawMessage) (list []manife
 func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs record.Node, name string) (*record.PackageInput, record.Leaf, error) {
 	if i := slices.IndexFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name }); i >= 0 {
 		in := &pkg.Inputs[i]
-		if in.Source.OfMachine() {
-			if in.Source == record.FromTool {
-				return nil, record.Leaf{}, fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
-			}
-			return nil, record.Leaf{}, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
+		if err := settable(in); err != nil {
+			return nil, record.Leaf{}, err
 		}
 		now, _ := inputs.Get(name)
 		return in, now, nil
@@ -85,7 +82,7 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 	var now record.Leaf
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
-		if !in.Source.OfMachine() {
+		if settable(in) == nil {
 			unknown.Known = append(unknown.Known, in.Name)
 		}
 		if in.Source != record.FromParams || strings.Contains(in.Name, ".") {
@@ -149,7 +146,7 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 	}
 	told := appendTold(v)
 	if in.Source == record.FromParams {
-		inputs, err = paramsOf(w.states).with(ctx, inputs, in.Name, v)
+		inputs, err = paramsOf(w.states).with(ctx, inputs, in, v)
 		return inputs, told, err
 	}
 	leaf, err := w.states.putValue(ctx, v)

@@ -62,13 +62,16 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 			t.Errorf("%s changes a task's hash: %v; doc/package-file.md says %v (there: %v)", test.key, changed, want, there)
 		}
 	}
+	p.write("p.yaml", "a: 1\n")
 	// Keys that mean something only beside others.
 	const (
 		closed = "run: cat, room: closed"
+		params = "inputs: {p: {params: p.yaml}}\ntasks:\n  one: {in: {p: {from: p, only: [a]}}, out: o, run: cat}\n"
 		gather = "tasks:\n  m: {matrix: {n: [1, 2]}, out: o, run: cat}\n  one: {in: {m: {from: 'm[*]'}}, out: o, run: cat}\n"
 	)
 	for _, test := range []struct{ key, before, after string }{
 		{"devices", strings.Replace(base, "run: cat", closed, 1), strings.Replace(base, "run: cat", closed+", devices: [nvidia]", 1)},
+		{"at", params, strings.Replace(params, "only: [a]", "only: [a], at: q.yaml", 1)},
 		{"need", strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1), strings.Replace(gather, "'m[*]'", "'m[*]', need: 1", 1)},
 		{"manifest", gather, strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1)},
 	} {

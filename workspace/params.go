@@ -23,8 +23,23 @@ import (
 // inputs anew. "e3 set" marks the values that it sets by their paths, whether tasks read them or not; the file
 // decides about the rest (doc/workspaces.md, Parameters).
 
+// A third kind of input is a file that holds some of the values: a part. It is scanned like other files, and follows
+// the values of the file's input like the second kind.
+
 // params makes the inputs of files of parameters.
 type params struct{ states *States }
+
+// A paramFile is a file of parameters: the name of its input, and its path, which says its form.
+type paramFile struct{ name, location string }
+
+// paramFileOf is the file that an input is, or is a part of.
+func paramFileOf(in *record.PackageInput) paramFile {
+	name, _, part := record.ParamOf(in.Name)
+	if !part {
+		name = in.Name
+	}
+	return paramFile{name, in.Location}
+}
 
 func paramsOf(w *States) params { return params{w} }
 
@@ -40,14 +55,43 @@ const noMapping = "it must be a mapping of names to values"
 
 // params reads a file of parameters as a value.
 func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	return s.derived(ctx, in, func(data []byte) (record.Leaf, error) {
+		v, err := paramsIn(in.Location, data)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		return s.states.putValue(ctx, v)
+	})
+}
+
+// part reads some values of a file of parameters as a file.
+func (s *scan) part(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	_, only, _ := record.PartOf(in.Name)
+	return s.derived(ctx, in, func(data []byte) (record.Leaf, error) {
+		text, err := manifest.PartOf(in.Location, data, only)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		return s.states.putText(ctx, text)
+	})
+}
+
+// putText stores a file that e3 itself has written.
+func (w *States) putText(ctx context.Context, text []byte) (record.Leaf, error) {
+	h, err := objectstore.PutBytes(ctx, w.Objects, text)
+	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: int64(len(text))}, err
+}
+
+// derived reads a file of parameters from which the input's dataset is made, unless the file is unchanged.
+func (s *scan) derived(ctx context.Context, in *record.LinkInput, dataset func([]byte) (record.Leaf, error)) (record.Leaf, error) {
 	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
 	info, err := os.Stat(path)
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) {
-		if h := in.Files[0].Hash; !s.verify || s.refresh(ctx, h) {
-			return record.Leaf{Kind: record.LeafValue, Hash: objectstore.Hash(h).String()}, nil
+	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) && in.Leaf.Hash == objectstore.Hash(in.Files[0].Hash).String() {
+		if !s.verify || s.refresh(ctx, in.Files[0].Hash) {
+			return in.Leaf, nil
 		}
 	}
 	if !info.Mode().IsRegular() {
@@ -62,11 +106,7 @@ func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, e
 		if err != nil {
 			return record.Leaf{}, err
 		}
-		v, err := paramsIn(in.Location, data)
-		if err != nil {
-			return record.Leaf{}, err
-		}
-		leaf, err := s.states.putValue(ctx, v)
+		leaf, err := dataset(data)
 		if err != nil {
 			return record.Leaf{}, err
 		}
@@ -281,12 +321,12 @@ func marksOf(file string, marks []string) []string {
 	return list
 }
 
-// paramFiles are the names of the inputs of a package that are files of parameters.
-func paramFiles(pkg *record.Package) []string {
-	var list []string
+// paramFiles are the files of parameters of a package.
+func paramFiles(pkg *record.Package) []paramFile {
+	var list []paramFile
 	for i := range pkg.Inputs {
 		if in := &pkg.Inputs[i]; in.Source == record.FromParams && !strings.Contains(in.Name, ".") {
-			list = append(list, in.Name)
+			list = append(list, paramFileOf(in))
 		}
 	}
 	return list
@@ -294,18 +334,18 @@ func paramFiles(pkg *record.Package) []string {
 
 // assign gives the inputs of a file of parameters the values of the dataset base or, where marks say that they were
 // set, of the dataset from. A set value stays if base has its path and gives tasks the same form.
-func (p params) assign(ctx context.Context, inputs record.Node, file string, base, from record.Leaf, marks []string) (record.Node, error) {
+func (p params) assign(ctx context.Context, inputs record.Node, file paramFile, base, from record.Leaf, marks []string) (record.Node, error) {
 	whole, err := p.read(ctx, base)
 	if err != nil {
-		return nil, &InputError{Input: file, Err: err}
+		return nil, &InputError{Input: file.name, Err: err}
 	}
 	given := whole
-	if marks = marksOf(file, marks); len(marks) > 0 && from.Kind == record.LeafValue {
+	if marks = marksOf(file.name, marks); len(marks) > 0 && from.Kind == record.LeafValue {
 		set, err := p.read(ctx, from)
 		if err != nil {
-			return nil, &InputError{Input: file, Err: err}
+			return nil, &InputError{Input: file.name, Err: err}
 		}
-		whole = overlaid(whole, set, file, marks)
+		whole = overlaid(whole, set, file.name, marks)
 	}
 	return p.project(ctx, inputs, file, whole, given)
 }
@@ -329,12 +369,19 @@ func overlaid(whole, set any, file string, marks []string) any {
 }
 
 // project stores the value of a file of parameters, whole, and the values of its inputs. A value that tasks read and
-// that whole lacks is taken from fallback.
-func (p params) project(ctx context.Context, inputs record.Node, file string, whole, fallback any) (record.Node, error) {
+// that whole lacks is taken from fallback. Of a part, inputs must hold the text as the file has it.
+func (p params) project(ctx context.Context, inputs record.Node, file paramFile, whole, fallback any) (record.Node, error) {
 	inputs = slices.Clone(inputs)
-	var read []string
+	var read, parts []string
 	for i := range inputs {
-		if of, path, ok := record.ParamOf(inputs[i].Name); ok && of == file {
+		of, path, ok := record.ParamOf(inputs[i].Name)
+		if !ok || of != file.name {
+			continue
+		}
+		if _, only, part := record.PartOf(inputs[i].Name); part {
+			parts = append(parts, inputs[i].Name)
+			read = append(read, only...)
+		} else {
 			read = append(read, path)
 		}
 	}
@@ -347,45 +394,74 @@ func (p params) project(ctx context.Context, inputs record.Node, file string, wh
 			whole, ok = manifest.WithValue(whole, path, v)
 		}
 		if !ok {
-			return nil, &ParamsError{"input " + file, fmt.Sprintf("it has no value %q, which a task reads", path)}
+			return nil, &ParamsError{"input " + file.name, fmt.Sprintf("it has no value %q, which a task reads", path)}
 		}
 	}
 	assign := func(name string, v any) error {
 		leaf, err := p.states.putValue(ctx, v)
-		if err == nil {
-			inputs = inputs.Set(name, leaf)
+		if err != nil {
+			return &InputError{Input: name, Err: err}
 		}
-		return err
+		inputs = inputs.Set(name, leaf)
+		return nil
 	}
 	for _, path := range read {
+		name := file.name + "." + path
+		if _, ok := inputs.Get(name); !ok {
+			continue // only parts have it
+		}
 		v, _ := manifest.ValueAt(whole, path)
-		if err := assign(file+"."+path, v); err != nil {
-			return nil, &InputError{Input: file + "." + path, Err: err}
+		if err := assign(name, v); err != nil {
+			return nil, err
 		}
 	}
-	if err := assign(file, whole); err != nil {
-		return nil, &InputError{Input: file, Err: err}
+	for _, name := range parts {
+		have, _ := inputs.Get(name)
+		leaf, err := p.part(ctx, have, name, file.location, whole)
+		if err != nil {
+			return nil, &InputError{Input: name, Err: err}
+		}
+		inputs = inputs.Set(name, leaf)
 	}
-	return inputs, nil
+	return inputs, assign(file.name, whole)
+}
+
+// part is a part with the values of whole. have is the part with its present text.
+func (p params) part(ctx context.Context, have record.Leaf, name, location string, whole any) (record.Leaf, error) {
+	h, err := objectstore.ParseHash(have.Hash)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	text, err := objectstore.ReadAll(ctx, p.states.Objects, h, maxParams)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	_, only, _ := record.PartOf(name)
+	again, err := manifest.Repart(location, text, only, whole)
+	if err != nil || bytes.Equal(again, text) {
+		return have, err
+	}
+	return p.states.putText(ctx, again)
 }
 
 // with returns inputs after a parameter, or the whole file, was set to a value.
-func (p params) with(ctx context.Context, inputs record.Node, name string, v any) (record.Node, error) {
-	file, path, part := record.ParamOf(name)
+func (p params) with(ctx context.Context, inputs record.Node, in *record.PackageInput, v any) (record.Node, error) {
+	file := paramFileOf(in)
+	_, path, part := record.ParamOf(in.Name)
 	if !part {
 		if _, ok := v.(manifest.Object); !ok {
-			return nil, &ParamsError{"input " + name, noMapping}
+			return nil, &ParamsError{"input " + in.Name, noMapping}
 		}
-		return p.project(ctx, inputs, name, v, nil)
+		return p.project(ctx, inputs, file, v, nil)
 	}
-	have, _ := inputs.Get(file)
+	have, _ := inputs.Get(file.name)
 	whole, err := p.read(ctx, have)
 	if err != nil {
-		return nil, &InputError{Input: file, Err: err}
+		return nil, &InputError{Input: file.name, Err: err}
 	}
 	whole, ok := manifest.WithValue(whole, path, v)
 	if !ok {
-		return nil, &ParamsError{"input " + name, "a part of its path holds no mapping"}
+		return nil, &ParamsError{"input " + in.Name, "a part of its path holds no mapping"}
 	}
 	return p.project(ctx, inputs, file, whole, nil)
 }
@@ -444,10 +520,10 @@ func (w *Datasets) paramLeaf(ctx context.Context, file, path string, whole recor
 }
 
 // setParam is Set for a parameter in the tree that is about to be swapped.
-func (w *Datasets) setParam(ctx context.Context, t *tree, name string, leaf record.Leaf) error {
+func (w *Datasets) setParam(ctx context.Context, t *tree, in *record.PackageInput, leaf record.Leaf) error {
 	v, err := paramsOf(w.states).read(ctx, leaf)
 	if err == nil {
-		t.inputs, err = paramsOf(w.states).with(ctx, t.inputs, name, v)
+		t.inputs, err = paramsOf(w.states).with(ctx, t.inputs, in, v)
 	}
 	return err
 }
@@ -455,26 +531,49 @@ func (w *Datasets) setParam(ctx context.Context, t *tree, name string, leaf reco
 // unsetParam is Unset for a parameter in the tree that is about to be swapped. marks are the marks that stay. It
 // tells whether a value changed.
 func (w *Datasets) unsetParam(ctx context.Context, ws string, s *State, t *tree, in *record.PackageInput, marks []string) (bool, error) {
-	file, _, part := record.ParamOf(in.Name)
-	if !part {
-		file = in.Name
-	}
-	decl, err := w.input(ctx, s, file)
+	file := paramFileOf(in)
+	decl, err := w.input(ctx, s, file.name)
 	if err != nil {
 		return false, err
 	}
-	have, _ := t.inputs.Get(file)
+	have, _ := t.inputs.Get(file.name)
 	base, err := w.unsetLeaf(ctx, ws, s, decl, have)
 	if err != nil {
 		return false, err
 	}
-	inputs, err := paramsOf(w.states).assign(ctx, t.inputs, file, base, have, marks)
+	inputs, err := w.unsetParts(ctx, ws, s, t.inputs, file.name)
+	if err != nil {
+		return false, err
+	}
+	inputs, err = paramsOf(w.states).assign(ctx, inputs, file, base, have, marks)
 	if err != nil {
 		return false, err
 	}
 	t.inputs = inputs
-	now, _ := inputs.Get(file)
+	now, _ := inputs.Get(file.name)
 	return now != have, nil
+}
+
+// unsetParts returns inputs in which the parts of a file of parameters are as the file has them.
+func (w *Datasets) unsetParts(ctx context.Context, ws string, s *State, inputs record.Node, file string) (record.Node, error) {
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
+	if err != nil {
+		return nil, err
+	}
+	inputs = slices.Clone(inputs)
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		if of, _, part := record.PartOf(in.Name); !part || of != file {
+			continue
+		}
+		have, _ := inputs.Get(in.Name)
+		leaf, err := w.unsetLeaf(ctx, ws, s, in, have)
+		if err != nil {
+			return nil, err
+		}
+		inputs = inputs.Set(in.Name, leaf)
+	}
+	return inputs, nil
 }
 
 // paramsBehind tells whether parameters in the tree that are not set differ from their file.
@@ -483,7 +582,7 @@ func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInp
 	if !ok || have == in.Leaf || len(marksOf(in.Name, marks)) == 0 {
 		return ok && have != in.Leaf, nil
 	}
-	due, err := paramsOf(w.states).assign(ctx, t.inputs, in.Name, in.Leaf, have, marks)
+	due, err := paramsOf(w.states).assign(ctx, t.inputs, paramFile{in.Name, in.Location}, in.Leaf, have, marks)
 	if err != nil {
 		return true, ignoreLost(err)
 	}
@@ -494,11 +593,11 @@ func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInp
 func (w *Deployer) keepParams(ctx context.Context, inputs record.Node, pkg *record.Package, old *holdings) (record.Node, error) {
 	marks := slices.Sorted(maps.Keys(old.set))
 	for _, file := range paramFiles(pkg) {
-		from, ok := old.inputs.Get(file)
-		if !ok || len(marksOf(file, marks)) == 0 {
+		from, ok := old.inputs.Get(file.name)
+		if !ok || len(marksOf(file.name, marks)) == 0 {
 			continue
 		}
-		base, _ := inputs.Get(file)
+		base, _ := inputs.Get(file.name)
 		var err error
 		if inputs, err = paramsOf(w.states).assign(ctx, inputs, file, base, from, marks); err != nil {
 			return nil, err
@@ -533,8 +632,8 @@ func (p params) unmarked(ctx context.Context, in *record.PackageInput, have reco
 // assignParams gives the parameters of a preview the values that a start would give them.
 func (p *preview) assignParams(ctx context.Context, w *States, t *tree) error {
 	for _, file := range paramFiles(p.pkg) {
-		base, _ := p.inputs.Get(file)
-		from, _ := t.inputs.Get(file)
+		base, _ := p.inputs.Get(file.name)
+		from, _ := t.inputs.Get(file.name)
 		if base.Kind != record.LeafValue {
 			continue
 		}

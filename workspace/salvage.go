@@ -200,7 +200,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		in := &pkg.Inputs[i]
 		have, ok := h.inputs.Get(in.Name)
 		switch {
-		case !ok || have == in.Default || in.Source.OfMachine(): // each start reads it again
+		case !ok || have == in.Default || in.Source.OfMachine() || in.Source == record.FromPart: // each start makes it again
 		case in.Source == record.FromParams && !followed && have.Kind == record.LeafValue:
 			if err := paramsOf(w).unmarked(ctx, in, have, h); err != nil {
 				return err

@@ -113,6 +113,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.glob(ctx, in)
 	case record.FromParams:
 		leaf, err = s.params(ctx, in)
+	case record.FromPart:
+		leaf, err = s.part(ctx, in)
 	default:
 		return nil // values are part of the package file
 	}

@@ -300,7 +300,7 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 		return nil, err
 	}
 	for _, file := range paramFiles(pkg) {
-		p.set[file] = p.set[file] || len(marksOf(file, p.marks)) > 0
+		p.set[file.name] = p.set[file.name] || len(marksOf(file.name, p.marks)) > 0
 	}
 	if err := missingValues(ws, pkg, t.inputs); err != nil {
 		p.faults = append(p.faults, err)

@@ -32,6 +32,8 @@ var (
 	ErrVariable = errors.New("each start takes it from its own environment")
 	// ErrTool is wrapped if an input to set or unset holds the parts of a program.
 	ErrTool = errors.New("each start reads it on its machine")
+	// ErrPart is wrapped if an input to set or unset is a file with some values of a file of parameters.
+	ErrPart = errors.New("set the values themselves")
 )
 
 // Types of other packages that callers need.

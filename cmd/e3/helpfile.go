@@ -76,6 +76,7 @@ A task has
 A source in "in" or "matrix" has in its long form
 
   from           the input or output
+  only, at       the values of a file of parameters that the program reads itself, and where
   need           how many tasks of a fan-in must succeed: 95%, 10, any
   manifest       true: a JSON file of what the fan-in has
   suffix         whether its entries keep the suffix of the output

@@ -36,6 +36,7 @@ type decoder struct {
 	limits  bool             // resources are limits for tasks that do not say whether they are
 	params  map[string]int32 // values of parameters that tasks read: index in Definition.Inputs, by name
 	written bool             // values are Written
+	values  bool             // the file holds values alone: see ParseValue
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -63,7 +64,7 @@ var (
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
-	wireKeys     = []string{"from", "suffix", "need", "manifest"}
+	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}

@@ -62,6 +62,7 @@ const (
 	ValueInput
 	ParamsInput // a file of parameters
 	ParamInput  // one value of such a file, named by the name of the file's input, a dot and the value's path
+	PartInput   // some values of such a file as a file of the same form; record.PartInput makes its name
 )
 
 // An Input is a named dataset that tasks may read.

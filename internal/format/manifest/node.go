@@ -36,10 +36,13 @@ func (k nodeKind) String() string { return kindNames[k] }
 type node struct {
 	kind nodeKind
 	pos  Pos
-	bits uint64 // value of a bool, an int64 or a float64
+	bits uint64 // value of a bool, an int64 or a float64; 1 for a string without quotes around it
 	text string // value of a string, or another scalar as written in the file
 	list []node // items of a list, or keys and values of a mapping in turn. Keys are strings or bad
 }
+
+// plain reports whether a string was written without quotes, so that another reader may take it for something else.
+func (n *node) plain() bool { return n.kind == stringNode && n.bits != 0 }
 
 func (n *node) bool() bool     { return n.bits != 0 }
 func (n *node) int() int64     { return int64(n.bits) }

@@ -15,11 +15,11 @@ import (
 // that value alone. So Definition.Inputs has a ParamsInput for the file, and a ParamInput for each value that a task
 // reads. The file is not read here: SetParams takes its content.
 
-// readsParamOf reports whether a task reads a value of a file of parameters.
+// readsParamOf reports whether a task reads a value or a part of a file of parameters.
 func (d *Definition) readsParamOf(file string) bool {
 	return slices.ContainsFunc(d.Inputs, func(in Input) bool {
 		of, _, _ := strings.Cut(in.Name, ".")
-		return in.Kind == ParamInput && of == file
+		return (in.Kind == ParamInput || in.Kind == PartInput) && of == file
 	})
 }
 
@@ -131,13 +131,21 @@ func paramPaths(v any, at string, yield func(string) bool) bool {
 func ValueAt(v any, path string) (any, bool) {
 	for part := range strings.SplitSeq(path, ".") {
 		o, _ := v.(Object)
-		i := slices.IndexFunc(o, func(m Member) bool { return m.Name == part })
-		if i < 0 {
+		var ok bool
+		if v, ok = o.value(part); !ok {
 			return nil, false
 		}
-		v = o[i].Value
 	}
 	return v, true
+}
+
+// value is the value of the member with a name.
+func (o Object) value(name string) (any, bool) {
+	i := slices.IndexFunc(o, func(m Member) bool { return m.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return o[i].Value, true
 }
 
 // WithValue returns whole with another value at a dotted path. It makes missing mappings on the path. It returns false
@@ -163,17 +171,18 @@ func WithValue(whole any, path string, v any) (any, bool) {
 	return o, true
 }
 
-// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is the name of the file,
-// for Errors.
+// ParseValue reads a file that holds one value, as Input.Value has it: TOML or Python if the name ends so, else YAML or
+// JSON. Merge keys are followed. What no Input.Value can be, as a date or an infinite number, is a string. name is also
+// the name of the file for Errors.
 func ParseValue(name string, data []byte) (any, error) {
-	d := newDecoder(name, nil)
+	d := newValueDecoder(name)
 	n, fault := d.document(data)
 	return d.valueOf(&n, fault)
 }
 
 // ParseWritten is ParseValue with each number and truth value as [Written].
 func ParseWritten(name string, data []byte) (any, error) {
-	d := newDecoder(name, nil)
+	d := newValueDecoder(name)
 	d.written = true
 	if strings.EqualFold(path.Ext(name), ".json") { // a YAML reader accepts more than JSON
 		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
@@ -204,7 +213,7 @@ func (d *decoder) result(fault *syntaxError) error {
 // ElementLines returns the lines where the elements of a list, or the members of a mapping, begin in a JSON or YAML document that
 // ParseValue reads; nil for any other value or text.
 func ElementLines(name string, data []byte) []int {
-	n, fault := newDecoder(name, nil).document(data)
+	n, fault := newValueDecoder(name).document(data)
 	step := map[nodeKind]int{listNode: 1, mapNode: 2}[n.kind]
 	if fault != nil || step == 0 {
 		return nil
@@ -216,8 +225,14 @@ func ElementLines(name string, data []byte) []int {
 	return lines
 }
 
-// document reads a whole document as one node: as JSON if it can be, else as YAML.
+// document reads a whole document as one node, in the form that its name says; YAML may be JSON.
 func (d *decoder) document(data []byte) (node, *syntaxError) {
+	switch formOf(d.report.file) {
+	case tomlForm:
+		return readTOML(data)
+	case pythonForm:
+		return readPython(data)
+	}
 	look, err := scan(section(data))
 	switch {
 	case err != nil: // bytes in memory are always read

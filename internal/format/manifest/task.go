@@ -42,6 +42,7 @@ type wire struct {
 	pos    Pos
 	bare   bool // the entries of a fan-in have no suffix (suffix: false)
 	gather gathering
+	part   part
 }
 
 // A target is a base that a task waits for.
@@ -194,6 +195,15 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 		case "from":
 			if w.source, w.pos = d.text(where+": from", v), v.pos; w.source != "" {
 				ok = true
+			}
+		case "only":
+			w.part.pos = key.pos
+			w.part.only = d.readOnly(where+": only", v)
+		case "at":
+			w.part.pos = key.pos
+			var kind Kind
+			if w.part.at, kind = d.outputPath(where+": at", v); kind == Dir {
+				d.report.add(v.pos, "name a file in it", "%s: at: %q is a folder", where, truncate(v.text))
 			}
 		case "suffix":
 			if yes, valid := d.boolean(where+": suffix", v); valid {

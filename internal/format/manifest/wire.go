@@ -184,6 +184,9 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 		return plan{}, false
 	}
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name, Gather: ref.gather.of()}, text: ref.source}
+	if ref.part.pos.Line > 0 {
+		return p, d.fromPart(&p, where, ref, found, &r)
+	}
 	if !found.task {
 		in := &d.def.Inputs[found.index]
 		if in.Kind == ParamsInput && !r.selected && r.entry != "" && r.items == nil {
@@ -237,7 +240,7 @@ func (p *plan) fromInput(in *Input, index int32) {
 	p.input.Path = in.Path
 	p.project = true
 	switch in.Kind {
-	case FileInput:
+	case FileInput, PartInput:
 		p.input.Kind = File
 	case DirInput:
 		p.input.Kind = Dir

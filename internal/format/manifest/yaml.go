@@ -128,7 +128,7 @@ func (c *yamlReader) document(root *yaml.Node) {
 		return
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := c.key(root.Content[i]), root.Content[i+1]
+		key, value := c.key(root.Content[i], 1), root.Content[i+1]
 		if value.Kind == yaml.MappingNode && value.Style&yaml.TaggedStyle == 0 && c.decoder.streams(&key) {
 			c.decoder.section(&key)
 			c.entries(value)
@@ -142,7 +142,7 @@ func (c *yamlReader) document(root *yaml.Node) {
 // entries passes a mapping of the open section to the decoder.
 func (c *yamlReader) entries(mapping *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		key := c.key(mapping.Content[i])
+		key := c.key(mapping.Content[i], 2)
 		n := c.convert(mapping.Content[i+1], 2)
 		c.decoder.entry(&key, &n)
 	}
@@ -154,11 +154,14 @@ func (c *yamlReader) bad(n *yaml.Node, hint, format string, args ...any) node {
 }
 
 // key converts the key of a mapping, which must be a string.
-func (c *yamlReader) key(y *yaml.Node) node {
-	if y.Kind == yaml.ScalarNode && y.Value == "<<" && y.Style == 0 {
+func (c *yamlReader) key(y *yaml.Node, depth int) node {
+	if isMerge(y) {
 		return c.bad(y, "repeat the keys, or generate the file", "merge keys (<<) are not part of YAML 1.2")
 	}
-	n := c.convert(y, 1)
+	n := c.convert(y, depth)
+	if c.decoder.values && n.kind >= nullNode && n.kind <= floatNode {
+		return node{kind: stringNode, pos: n.pos, text: n.text, bits: 1}
+	}
 	if n.kind != stringNode && n.kind != badNode {
 		return c.bad(y, "quote it", "keys are strings, and this one is %s", n.kind)
 	}
@@ -202,13 +205,57 @@ func (c *yamlReader) convert(y *yaml.Node, depth int) node {
 			return c.bad(y, "remove it", "the tag %s is not known", truncate(y.Tag))
 		}
 		n.kind = mapNode
-		n.list = make([]node, len(y.Content))
+		n.list = make([]node, 0, len(y.Content))
+		merged := c.merges(&n, y.Content, depth+1)
 		for i := 0; i+1 < len(y.Content); i += 2 {
-			n.list[i] = c.key(y.Content[i])
-			n.list[i+1] = c.convert(y.Content[i+1], depth+1)
+			if merged != nil && isMerge(y.Content[i]) {
+				continue
+			}
+			key, v := c.key(y.Content[i], depth+1), c.convert(y.Content[i+1], depth+1)
+			if k, ok := merged[key.text]; ok {
+				n.list[k], n.list[k+1] = key, v
+			} else {
+				n.list = append(n.list, key, v)
+			}
 		}
 	}
 	return n
+}
+
+// isMerge reports whether a key merges other mappings into its own: https://yaml.org/type/merge.html.
+func isMerge(y *yaml.Node) bool {
+	return y.Kind == yaml.ScalarNode && y.Value == "<<" && y.Style == 0
+}
+
+// merges gives n the members of the mappings that content merges, of which earlier ones count. It returns the places of
+// their names; nil if content merges nothing.
+func (c *yamlReader) merges(n *node, content []*yaml.Node, depth int) map[string]int {
+	var places map[string]int
+	for i := 0; c.decoder.values && i+1 < len(content); i += 2 {
+		if !isMerge(content[i]) {
+			continue
+		}
+		if places == nil {
+			places = map[string]int{}
+		}
+		from := c.convert(content[i+1], depth)
+		list := []node{from}
+		if from.kind == listNode {
+			list = from.list
+		}
+		for _, m := range list {
+			if m.kind != mapNode && m.kind != badNode {
+				c.bad(content[i+1], "give it a mapping", "a merge key (<<) takes mappings, and this is %s", m.kind)
+			}
+			for k := 0; m.kind == mapNode && k+1 < len(m.list); k += 2 {
+				if _, there := places[m.list[k].text]; !there {
+					places[m.list[k].text] = len(n.list)
+					n.list = append(n.list, m.list[k], m.list[k+1])
+				}
+			}
+		}
+	}
+	return places
 }
 
 // tagKinds are the kinds of scalars by their tags; without a tag, the text itself tells the kind.
@@ -237,6 +284,12 @@ func (c *yamlReader) scalar(y *yaml.Node) node {
 		return node{kind: stringNode, pos: c.pos(y), text: y.Value}
 	}
 	n, fault := resolvePlain(y.Value)
+	if fault != "" && c.decoder.values && want == badNode {
+		n, fault = node{kind: stringNode, text: y.Value}, ""
+	}
+	if n.kind == stringNode {
+		n.bits = 1
+	}
 	if fault != "" {
 		return c.bad(y, "quote it to make it a string", "%s", fault)
 	}

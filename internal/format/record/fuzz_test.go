@@ -3,6 +3,10 @@ package record_test
 import (
 	"bytes"
 	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
 	"testing"
 
 	"e3/internal/format/beast2"
@@ -84,23 +88,26 @@ func wantNamed(t *testing.T, err error, size int) {
 	}
 }
 
-// A corpus that has gone missing would leave the fuzz targets with nothing to start from.
+var update = flag.Bool("update", false, "write seeds of the present form in place of those of another one")
+
+// A corpus that has gone missing would leave the fuzz targets with nothing to start from. With -update, one of another
+// form is written anew.
 func TestFuzzCorpusIsThere(t *testing.T) {
 	for _, target := range fuzzTargets {
-		seeds := readSeeds(t, "testdata/fuzz/"+target.fuzz)
-		whole := 0
-		for _, data := range seeds {
-			for _, c := range codecs {
-				if c.name != target.codec {
-					continue
-				}
-				if _, err := c.decode(data); err == nil {
-					whole++
-				}
+		dir := "testdata/fuzz/" + target.fuzz
+		seeds := readSeeds(t, dir)
+		c := codecs[slices.IndexFunc(codecs, func(c codec) bool { return c.name == target.codec })]
+		whole := slices.ContainsFunc(seeds, func(data []byte) bool {
+			_, err := c.decode(data)
+			return err == nil
+		})
+		if !whole && *update {
+			text := fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", c.sample())
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755), os.WriteFile(dir+"/full", []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if whole == 0 {
-			t.Errorf("%s: none of %d seeds decodes: write one of the present form below testdata/fuzz/%s", target.fuzz, len(seeds), target.fuzz)
+		} else if !whole {
+			t.Errorf("%s: none of %d seeds decodes: go test ./internal/format/record -run Corpus -update", target.fuzz, len(seeds))
 		}
 	}
 }

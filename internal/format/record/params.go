@@ -17,6 +17,22 @@ func ParamOf(input string) (file, path string, ok bool) {
 	return strings.Cut(input, ".")
 }
 
+// PartInput is the name of an input that is a file with some values of a file of parameters: the name of the file's
+// input, and the paths of the values in braces, as in params.{seed,train.rate}.
+func PartInput(file string, only []string) string { return file + ".{" + strings.Join(only, ",") + "}" }
+
+// PartOf splits the name of an input that PartInput has made; false for any other input.
+func PartOf(input string) (file string, only []string, ok bool) {
+	file, rest, ok := ParamOf(input)
+	if rest, ok = strings.CutPrefix(rest, "{"); ok {
+		rest, ok = strings.CutSuffix(rest, "}")
+	}
+	if !ok {
+		return "", nil, false
+	}
+	return file, strings.Split(rest, ","), true
+}
+
 // Declares reports whether an input of this name can be set: a declared one, or any value of a declared file of
 // parameters.
 func (p *Package) Declares(input string) bool {

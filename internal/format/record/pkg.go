@@ -38,8 +38,12 @@ type PackageInput struct {
 // Reads reports whether a task may read an input or a part of it, or whether the input decides the items of a task. A
 // value of a file of parameters is also read by tasks that read the mapping around it, or a value in it.
 func (p *Package) Reads(input string) bool {
-	means := func(name string) bool {
+	overlap := func(name string) bool {
 		return name == input || strings.HasPrefix(name, input+".") || strings.HasPrefix(input, name+".")
+	}
+	means := func(name string) bool {
+		file, only, part := PartOf(name)
+		return overlap(name) || part && slices.ContainsFunc(only, func(path string) bool { return overlap(file + "." + path) })
 	}
 	for i := range p.Lists {
 		if l := &p.Lists[i]; l.Input != "" && means(l.Input) {
@@ -73,6 +77,7 @@ const (
 	FromFile
 	FromGlob
 	FromParams // a file of parameters, or a value of such a file: params.go
+	FromPart   // a file with some values of a file of parameters: PartInput
 	FromTool   // a program on the PATH, with its name in Location; ToolInput makes the input's name
 	FromValue
 	FromVariable // an environment variable, with its name in Location; VariableInput makes the input's name
@@ -80,7 +85,7 @@ const (
 
 // Cases are the sources' names.
 func (s InputSource) Cases() []string {
-	return []string{"dir", "file", "glob", "params", "tool", "value", "variable"}
+	return []string{"dir", "file", "glob", "params", "part", "tool", "value", "variable"}
 }
 
 // String is the word for a source in answers.

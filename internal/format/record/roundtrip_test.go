@@ -25,6 +25,7 @@ type codec struct {
 	name   string
 	check  func(*testing.T)
 	decode func([]byte) ([]byte, error) // and encode again
+	sample func() []byte
 }
 
 func newCodec[T any](name string, gen *rapid.Generator[T], encode func(T) []byte, decode func([]byte) (T, error)) codec {
@@ -40,6 +41,7 @@ func newCodec[T any](name string, gen *rapid.Generator[T], encode func(T) []byte
 			}
 			return encode(v), nil
 		},
+		sample: func() []byte { return encode(gen.Example(7)) },
 	}
 }
 

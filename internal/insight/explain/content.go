@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
@@ -23,9 +24,9 @@ const (
 	maxValueChanges = 5
 )
 
-// change finds out how the content of an input differs. Content that cannot be read is stated in the change and is not
-// an error.
-func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*ContentChange, error) {
+// change finds out how the content of an input at a path differs. Content that cannot be read is stated in the change
+// and is not an error.
+func (x *evidence) change(kind record.Kind, path string, was, is objectstore.Hash) (*ContentChange, error) {
 	switch kind {
 	case record.KindDir:
 		return x.dirChange(was, is)
@@ -45,8 +46,27 @@ func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*ContentC
 		c.Gone = "the old content is no longer here: only its hash is known"
 	case c.IsSize == nil:
 		c.Gone = "the new content is not here: only its hash is known"
+	case manifest.HoldsValues(path) && max(*c.WasSize, *c.IsSize) <= maxValue:
+		a, errA := x.written(path, was)
+		b, errB := x.written(path, is)
+		if errA == nil && errB == nil { // else it is a file like any other
+			diffValues("", a, b, c, 0)
+		}
 	}
 	return c, nil
+}
+
+// written reads the value in a file.
+func (x *evidence) written(path string, h objectstore.Hash) (any, error) {
+	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, maxValue)
+	if err != nil {
+		return nil, err
+	}
+	v, err := manifest.ParseValue(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return plainJSON(manifest.AppendJSON(nil, v))
 }
 
 // size returns nil if the object is not here.
@@ -157,9 +177,13 @@ func (x *evidence) value(h objectstore.Hash) (any, error) {
 	if len(text) > 4*maxValue {
 		return nil, fmt.Errorf("it has %s", human.Bytes(int64(len(text))))
 	}
+	return plainJSON(text)
+}
+
+// plainJSON reads JSON with numbers as they are written.
+func plainJSON(text []byte) (plain any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
-	var plain any
 	err = dec.Decode(&plain)
 	return plain, err
 }

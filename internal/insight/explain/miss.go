@@ -85,7 +85,7 @@ func (x *explaining) content(base *side, d *Difference) (err error) {
 		return x.variable(d)
 	}
 	if d.kind != record.KindDir {
-		d.Change, err = x.change(d.kind, d.was, d.is)
+		d.Change, err = x.change(d.kind, d.path, d.was, d.is)
 		return err
 	}
 	if err := x.wire(base); err != nil {

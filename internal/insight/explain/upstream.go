@@ -68,7 +68,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 			kept = append(kept, d)
 			continue
 		}
-		change, err := x.change(d.kind, d.was, d.is)
+		change, err := x.change(d.kind, d.path, d.was, d.is)
 		if err != nil {
 			return err
 		}
