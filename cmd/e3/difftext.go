@@ -59,6 +59,9 @@ func (t *diffText) side(mark, color string, s *compare.Seen) {
 	if s.Package != "" {
 		text += ", " + human.Line(s.Package)
 	}
+	if s.Git != nil {
+		text += ", commit " + human.Line(s.Git.Short())
+	}
 	t.line("%s%s %s%s", color, mark, text, t.st.EndOf(color))
 	for _, note := range s.Notes {
 		t.line("    note: %s", strings.ReplaceAll(human.Text(note), "\n", "\n          "))

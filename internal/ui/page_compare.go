@@ -59,6 +59,7 @@ func (b *compareBody) sides(f *frame) h.Node {
 			}),
 			line("Status", func(s *compare.Seen) h.Node { return h.If(s.Status != "", state(s.Status)) }),
 			line("Package", func(s *compare.Seen) h.Node { return h.Line(s.Package) }),
+			h.If(b.D.A.Git != nil || b.D.B.Git != nil, line("Commit", func(s *compare.Seen) h.Node { return h.Line(s.Git.String()) })),
 			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt.Time)) }),
 			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) }),
 		}))

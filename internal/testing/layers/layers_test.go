@@ -61,8 +61,8 @@ exportimport:                  internal/format/moment internal/insight/runview d
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/watch:                internal/projectfiles internal/format/manifest
 internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
-internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
+internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human internal/parallel
+workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
@@ -95,6 +95,7 @@ internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/record internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
+internal/host/git:             internal/host/beneath
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
