@@ -185,7 +185,7 @@ type run struct {
 	began  time.Time
 	git    *events.Git // the commit of the package file's folder
 	inputs string      // hash of the inputs node
-	tasks  string // hash of the tasks node at the beginning
+	tasks  string      // hash of the tasks node at the beginning
 	snapshots
 	overrides
 	grows   bool                   // the graph may grow
