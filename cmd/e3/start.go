@@ -563,7 +563,7 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		for _, line := range lines {
 			a.Notef("  | %s", human.Line(line))
 		}
-		sayUndeclared(ctx, a, r, ws, f.task, lines)
+		sayUndeclared(ctx, a, r, ws, f, lines)
 		if stream == executions.Stderr {
 			flag = " --stderr"
 		}
