@@ -32,7 +32,7 @@ func writePlots(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side,
 		line := strings.TrimSpace(p.Side + " " + strings.TrimSuffix(label, "]"))
 		drawn := false
 		if p.Lost == "" {
-			drawn, _ = charts.Take(base+"["+line+"]", p.Entry, int64(len(p.Data)), func() ([]byte, error) { return p.Data, nil })
+			drawn, _ = charts.Take(base+"["+line+"]", p.Name, int64(len(p.Data)), func() ([]byte, error) { return p.Data, nil })
 			if !drawn {
 				p.Lost = "it is no table of numbers with a header, so its page has it alone: e3 run --report"
 			}
