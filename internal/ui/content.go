@@ -21,6 +21,7 @@ import (
 	"e3/internal/format/value"
 	"e3/internal/human"
 	"e3/internal/insight/figures"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -310,7 +311,7 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 		if p.Raw == "" {
 			p.Text = clipped(data, p)
 		}
-	case format == "text/plain" && as.view != nil && as.view.Kind == record.ViewPlot && p.chart(data):
+	case format == "text/plain" && as.view != nil && as.view.Kind == record.ViewPlot && p.chart(as, data):
 	case format == "text/plain" && (isMetrics(as.view) || as.table):
 		if t := report.TableOf(as.name, data); len(t.Head) > 0 {
 			p.Table = &t
@@ -328,11 +329,16 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 	}
 }
 
-// chart shows a table of numbers as a chart, if it is one.
-func (p *preview) chart(data []byte) bool {
-	c, ok := report.ChartOf(p.Name, data)
-	p.Chart = c.Drawing
-	return ok
+// chart shows a table as a chart, if it is one that can be drawn.
+func (p *preview) chart(as shownAs, data []byte) bool {
+	list, reason := report.ChartsOf(report.Plotted{Name: as.name, Plot: as.view.Plot}, data)
+	if len(list) > 0 {
+		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing })
+	}
+	if reason != "" {
+		p.Note = "not drawn: " + reason
+	}
+	return len(list) > 0
 }
 
 func indented(data []byte) string {

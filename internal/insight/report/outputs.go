@@ -217,8 +217,10 @@ func (o *outputs) show(f file, v *record.View) error {
 	if v.Kind == record.ViewMetrics {
 		return o.readMetrics(f)
 	}
+	undrawn := ""
 	if v.Kind == record.ViewPlot {
-		if drawn, err := o.chart(o.b.ctx, f); drawn || err != nil {
+		var err error
+		if undrawn, err = o.chart(o.b.ctx, f, v.Plot); undrawn == "" || err != nil {
 			return err
 		}
 	}
@@ -229,6 +231,9 @@ func (o *outputs) show(f file, v *record.View) error {
 	fig, err := o.figure(f)
 	if err != nil {
 		return err
+	}
+	if fig.Text != "" && undrawn != "" {
+		fig.Note = strings.TrimPrefix(fig.Note+"; not drawn: "+visible(undrawn), "; ")
 	}
 	o.page.Figures = append(o.page.Figures, fig)
 	return nil

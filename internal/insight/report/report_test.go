@@ -3,10 +3,14 @@ package report_test
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/format/record"
 	"e3/internal/insight/markup"
 	"e3/internal/insight/report"
 )
@@ -110,13 +114,48 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// TestChartOf: a table alone is one chart, and other content is none.
-func TestChartOf(t *testing.T) {
-	c, ok := report.ChartOf("curve.csv", []byte("x,y\n1,2\n2,3\n"))
-	if !ok || !strings.HasPrefix(markup.String(c.Drawing), "<svg") {
-		t.Errorf("a table: %+v, %t", c, ok)
+// TestChartsOf: a table alone is one chart, and other content is none.
+func TestChartsOf(t *testing.T) {
+	c, reason := report.ChartsOf(report.Plotted{Name: "curve.csv"}, []byte("x,y\n1,2\n2,3\n"))
+	if reason != "" || len(c) != 1 || !strings.HasPrefix(markup.String(c[0].Drawing), "<svg") {
+		t.Errorf("a table: %+v, %s", c, reason)
 	}
-	if _, ok := report.ChartOf("x.txt", []byte("words")); ok {
-		t.Error("words are a chart")
+	if c, reason := report.ChartsOf(report.Plotted{Name: "x.txt"}, []byte("words")); len(c) > 0 || reason == "" {
+		t.Errorf("words are %d charts, %q", len(c), reason)
+	}
+}
+
+// TestOneTitle: the plots of one title are one chart, with a line for each file and column; others of the same files are not.
+func TestOneTitle(t *testing.T) {
+	var c report.Charts
+	add := func(task, name, text string, p record.Plot) {
+		t.Helper()
+		if reason, err := c.Take(report.Plotted{Task: task, Name: name, Plot: p}, int64(len(text)), func() ([]byte, error) { return []byte(text), nil }); reason != "" || err != nil {
+			t.Fatalf("%s: %q, %v", name, reason, err)
+		}
+	}
+	add("eval", "train/roc.json", `{"roc": [{"fpr": 0, "tpr": 0.5}, {"fpr": 1, "tpr": 1}]}`, record.Plot{X: "fpr", Y: []string{"tpr"}, Title: "ROC"})
+	add("eval", "test/roc.json", `{"roc": [{"fpr": 0, "tpr": 0.4}, {"fpr": 1, "tpr": 1}]}`, record.Plot{X: "fpr", Y: []string{"tpr"}, Title: "ROC"})
+	add("train", "log.csv", "a,b,c\n1,2,3\n2,3,4\n", record.Plot{Y: []string{"b"}})
+	add("train", "log.csv", "a,b,c\n1,2,3\n2,3,4\n", record.Plot{Y: []string{"c"}})
+	add("fold[1]", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	add("fold[2]", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	add("final", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	var got []string
+	for _, chart := range c.Draw() {
+		svg := markup.String(chart.Drawing)
+		var names []string
+		for _, m := range regexp.MustCompile("<title>([^<]*)</title>").FindAllStringSubmatch(svg, -1) {
+			names = append(names, m[1])
+		}
+		label := regexp.MustCompile(`aria-label="([^"]*)"`).FindStringSubmatch(svg)[1]
+		got = append(got, fmt.Sprintf("%s|%s|%s|%s", chart.Task, chart.Name, label, strings.Join(names, ",")))
+	}
+	want := []string{
+		"ROC||ROC: tpr by fpr|train/roc.json,test/roc.json", "train|log.csv|train · log.csv: b by a|", "train|log.csv|train · log.csv: c by a|",
+		"All||All: loss by a|fold 1,fold 2,final",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("charts differ (-want +got):\n%s", diff)
 	}
 }
