@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"e3/internal/insight/compare"
+	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 )
@@ -102,6 +103,9 @@ func (b *compareBody) metrics() h.Node {
 		if m.Entry != "" {
 			title += " · " + m.Entry
 		}
+		if m.File != "" {
+			title += " · " + m.File
+		}
 		said := sameText(len(m.Changes), m.Same)
 		if m.More > 0 {
 			said += fmt.Sprintf(", %d more differ", m.More)
@@ -110,7 +114,7 @@ func (b *compareBody) metrics() h.Node {
 			said += "; " + unknown
 		}
 		rows := h.Map(m.Changes, func(c compare.Metric) h.Node {
-			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", string(c.Was)), cell("td.num", string(c.Is)),
+			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", figures.Text(c.Was)), cell("td.num", figures.Text(c.Is)),
 				number(c.DeltaText()))
 		})
 		return h.El("article.figure", h.El("h3", h.Line(title)),
