@@ -235,7 +235,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
 		out := &t.Outputs[i]
-		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: out.Path, Kind: entryKind(out)})
+		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: t.PathOf(out), Kind: entryKind(out)})
 	}
 	return obj
 }

@@ -178,9 +178,11 @@ const (
 // An Output is one file or directory that a task produces.
 type Output struct {
 	Name       string // "out" unless there are several
-	Path       string // clean, relative to the task's directory, without a trailing slash
+	Path       string // clean, relative to the task's directory, without a trailing slash; see Task.PathOf
 	Kind       Kind   // File or Dir
 	Executable bool   // a file that is stored as executable
+	ByItem     bool   // Path has names of the item's values in braces
+	Pos        Pos    // place of the path
 }
 
 // A TaskInput is one input of a task under the task's own name for it.

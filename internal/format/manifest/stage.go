@@ -17,26 +17,42 @@ type claim struct {
 }
 
 // collisions reports paths in the directory of a task that two of its inputs and outputs claim. The package
-// documentation has the rule. Paths do not depend on the item of a matrix.
-func (d *decoder) collisions(b *base, plans []plan) {
+// documentation has the rule. t is an item of the task; with nil, paths that depend on the item are left out.
+func (d *decoder) collisions(b *base, plans []plan, t *Task) {
+	if len(plans)+len(b.spec.Outputs) < 2 {
+		return
+	}
 	claims := make([]claim, 0, len(plans)+len(b.spec.Outputs))
 	globs := 0
 	for i := range plans {
 		p := &plans[i]
-		if p.input.Path == "" || p.target == b { // a task that reads itself is reported as a cycle
+		if p.input.Path == "" || p.target == b || p.byItem && t == nil { // a task that reads itself is reported as a cycle
 			continue
+		}
+		at := p.input.Path
+		if p.byItem {
+			at = t.Inputs[i].Path
 		}
 		if p.glob != "" {
 			globs++
 		}
 		claims = append(claims, claim{
-			what: `input "` + p.input.Name + `"`, path: p.input.Path, glob: p.glob, project: p.project, pos: p.pos,
+			what: `input "` + p.input.Name + `"`, path: at, glob: p.glob, project: p.project, pos: p.pos,
 		})
 	}
-	for _, out := range b.spec.Outputs {
-		claims = append(claims, claim{what: `output "` + out.Name + `"`, path: out.Path, pos: b.spec.Pos})
-	}
 	where := "task " + b.spec.Base
+	if t != nil {
+		where = "task " + t.Name
+	}
+	for i := range b.spec.Outputs {
+		out := &b.spec.Outputs[i]
+		if at := out.Path; !out.ByItem || t != nil {
+			if out.ByItem {
+				at = t.PathOf(out)
+			}
+			claims = append(claims, claim{what: `output "` + out.Name + `"`, path: at, pos: b.spec.Pos})
+		}
+	}
 	if globs > maxGlobs {
 		d.report.add(b.spec.Pos, "join some, or use dir:", "%s: more than %d globs", where, maxGlobs)
 		return
