@@ -345,17 +345,44 @@ type Project struct {
 	File   string              // the package file
 	Plan   *record.ResultsPlan // what the package file says about results
 	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
+
+	excepts []*manifest.Except // of the inputs, once one is needed
 }
 
-// TakesIn reports whether an input takes in a path in the folder of the package file, with slashes.
-func TakesIn(in *record.LinkInput, file string) bool {
-	switch in.Source {
-	case record.FromGlob:
-		return manifest.MatchGlob(in.Location, file)
-	case record.FromDir:
-		return file == in.Location || in.Location == "." || strings.HasPrefix(file, in.Location+"/")
+// TakesIn returns the input that takes in a path in the folder of the package file, with slashes; nil if none does.
+func (p *Project) TakesIn(file string) *record.LinkInput {
+	for i := range p.Inputs {
+		if p.Takes(i, file) {
+			return &p.Inputs[i]
+		}
 	}
-	return file == in.Location
+	return nil
+}
+
+// Takes reports whether the i-th input takes in a path.
+func (p *Project) Takes(i int, file string) bool {
+	in := &p.Inputs[i]
+	switch {
+	case file == in.Location:
+		return true
+	case in.Source == record.FromGlob:
+		return manifest.MatchGlob(in.Location, file) && !p.except(i).LeavesIn(file)
+	case in.Source == record.FromDir:
+		rel, inside := strings.CutPrefix(file, in.Location+"/")
+		return inside && !p.except(i).LeavesIn(rel)
+	}
+	return false
+}
+
+// except knows what an input leaves out.
+func (p *Project) except(i int) *manifest.Except {
+	if p.excepts == nil {
+		p.excepts = make([]*manifest.Except, len(p.Inputs))
+	}
+	if p.excepts[i] == nil {
+		p.excepts[i] = exceptOf(&p.Inputs[i])
+	}
+	return p.excepts[i]
 }
 
 // Project returns what is known of the package file of a workspace.

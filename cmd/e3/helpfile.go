@@ -35,6 +35,7 @@ An input is one of
 
   file, dir      a path, relative to the package file
   glob           the files of a pattern: "raw/**/*.csv"
+  except         of dir, glob and files: patterns to leave out, as in .gitignore
   files          the same with names: "raw/{sample}_{lane}.fq"; a matrix makes a task for each
   value          anything that e3 set can change
   params         a YAML or JSON file; a task depends on the values that it names, as params.train.rate

@@ -125,11 +125,8 @@ func failureLines(ctx context.Context, x *executions.Store, key executions.Key, 
 // undeclared says what to write for a file that a task misses.
 func undeclared(p *workspace.Project, task, file string) string {
 	base, _, _ := strings.Cut(task, "[")
-	for i := range p.Inputs {
-		in := &p.Inputs[i]
-		if workspace.TakesIn(in, file) {
-			return fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", file, in.Name, base, in.Name)
-		}
+	if in := p.TakesIn(file); in != nil {
+		return fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", file, in.Name, base, in.Name)
 	}
 	name := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_') {

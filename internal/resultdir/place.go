@@ -111,8 +111,7 @@ func (p *Place) check() error {
 		}
 	}
 	for i := range p.project.Inputs {
-		in := &p.project.Inputs[i]
-		if in.Source == record.FromDir && workspace.TakesIn(in, p.rel) {
+		if in := &p.project.Inputs[i]; in.Source == record.FromDir && p.project.Takes(i, p.rel) {
 			return p.refused("the input %s takes in that folder (%s), so each start would change its own input; name another",
 				in.Name, in.Location)
 		}
@@ -163,18 +162,14 @@ func (p *Place) inputAt(result string) string {
 		return ""
 	}
 	at := path.Join(p.rel, result)
-	for i := range p.project.Inputs {
-		in := &p.project.Inputs[i]
-		if !workspace.TakesIn(in, at) {
-			continue
-		}
-		switch in.Source {
-		case record.FromGlob:
-			return fmt.Sprintf("the input %s would take it in, by its pattern %s", in.Name, in.Location)
-		case record.FromDir:
-			return "it lies in the input " + in.Name
-		}
-		return "it is the input " + in.Name
+	in := p.project.TakesIn(at)
+	switch {
+	case in == nil:
+		return ""
+	case in.Source == record.FromGlob:
+		return fmt.Sprintf("the input %s would take it in, by its pattern %s", in.Name, in.Location)
+	case in.Source == record.FromDir:
+		return "it lies in the input " + in.Name
 	}
-	return ""
+	return "it is the input " + in.Name
 }

@@ -61,7 +61,7 @@ func newDecoder(file string, lists Lists) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "except", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
@@ -212,7 +212,7 @@ func (d *decoder) input(key, value *node) {
 	}
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
-	var executable *node
+	var executable, except *node
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping such as {file: data.csv}")
 	} else {
@@ -239,6 +239,8 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
 				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
+			case "except":
+				except, in.LeftOut = v, d.except(where+": except", v)
 			case "executable":
 				executable = v
 				if b, ok := d.boolean(where+": executable", v); ok {
@@ -258,6 +260,9 @@ func (d *decoder) input(key, value *node) {
 	}
 	if executable != nil && in.Kind != FileInput {
 		d.report.add(executable.pos, "", "%s: only a file can be executable", where)
+	}
+	if except != nil && len(d.report.errs) == before {
+		d.checkExcept(where+": except", except, &in)
 	}
 	index := int32(-1)
 	if len(d.report.errs) == before {

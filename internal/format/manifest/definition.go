@@ -70,11 +70,13 @@ type Input struct {
 	Name string
 	Kind InputKind
 	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated
-	Path        string
-	Pattern     string // for a glob that was declared as files: the path with names in braces
-	Value       any    // for ValueInput, and for parameters after SetParams: see Value types below
-	Executable  *bool  // for a file: nil takes the mode from the file itself
-	NoExport    bool   // an export without data omits its content
+	Path    string
+	Pattern string // for a glob that was declared as files: the path with names in braces
+	// patterns of files that a directory or glob leaves out, beside the usual ones; see Except
+	LeftOut     []string
+	Value       any   // for ValueInput, and for parameters after SetParams: see Value types below
+	Executable  *bool // for a file: nil takes the mode from the file itself
+	NoExport    bool  // an export without data omits its content
 	Description string
 	Pos         Pos
 }
