@@ -28,7 +28,8 @@ Keys of the package:
   version        of the package
   description    for people, here as in inputs and tasks
   inputs, tasks  by name
-  results        a folder that each start fills with outputs: {dir: results/, of: [report]}
+  results        a folder that each start fills with outputs: {dir: results/, of: [report]};
+                 . leaves each at the path that its task writes
   room, image, limits   for all tasks that do not say
 
 An input is one of

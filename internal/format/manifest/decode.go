@@ -22,6 +22,7 @@ type decoder struct {
 	targets  []target  // targets of all bases
 	waiting  []waiting // bases with references to later names
 	overflow bool      // there were too many tasks
+	matched  []matched
 
 	lists   Lists                         // the known lists of items; nil in Parse
 	grows   bool                          // a task depends on lists of items
@@ -180,6 +181,11 @@ func (d *decoder) finish() {
 	d.wire()
 	d.results.decoder = d
 	d.results.check()
+	for _, m := range d.matched {
+		if !d.results.leavesOut(m.path) {
+			d.report.note(m.fault)
+		}
+	}
 }
 
 // declare enters a name of the common namespace of inputs and tasks.

@@ -7,6 +7,9 @@ type Pos struct {
 	Line, Column int32
 }
 
+// before reports whether p comes before q in the file.
+func (p Pos) before(q Pos) bool { return p.Line < q.Line || p.Line == q.Line && p.Column < q.Column }
+
 // A Definition is a checked package file.
 type Definition struct {
 	File        string // the name given to Parse
@@ -47,9 +50,13 @@ func (d *Definition) Entry(s Source) string {
 
 // Results says in which folder each start leaves outputs for people.
 type Results struct {
-	Dir string   // clean, relative to the package file
-	Of  []string // names and patterns of tasks and outputs; empty: the outputs that no task reads
+	Dir       string   // clean, relative to the package file; InPlace: each output lies at the path that its task writes
+	Of        []string // names and patterns of tasks and outputs; empty: the outputs that no task reads, in place all
+	GitIgnore bool     // files .gitignore name what is left in place
 }
+
+// InPlace is the folder of results of a package file whose outputs lie in the project, where their tasks write them.
+const InPlace = "."
 
 // An InputKind is the kind of an input's source.
 type InputKind uint8

@@ -26,6 +26,15 @@ func (o *Output) Glob() string {
 	return inBraces(o.Path, func(string) string { return "*" })
 }
 
+// Covers reports whether a file of the project lies where the task leaves an output of some item.
+func (o *Output) Covers(file string) bool {
+	pattern, parts := strings.Split(o.Glob(), "/"), strings.Split(file, "/")
+	if len(parts) > len(pattern) && o.Kind == Dir {
+		parts = parts[:len(pattern)]
+	}
+	return matchParts(pattern, parts)
+}
+
 // inBraces replaces each name in braces.
 func inBraces(s string, value func(name string) string) string {
 	var b strings.Builder

@@ -12,6 +12,7 @@ type claim struct {
 	path    string
 	glob    string
 	project bool
+	folder  bool // a directory of the project
 	pos     Pos
 	order   string // the path with what sorts before all else between its components; "" for "."
 }
@@ -57,8 +58,37 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 		d.report.add(b.spec.Pos, "join some, or use dir:", "%s: more than %d globs", where, maxGlobs)
 		return
 	}
-	// Sorted by path component, the content of a directory follows it directly, so a stack of open directories
-	// suffices. Globs come first among equals, because only they may be shared.
+	nested(claims, func(o, c *claim) {
+		pos := c.pos
+		if pos.before(o.pos) {
+			pos = o.pos
+		}
+		switch {
+		case o.glob == "" && o.path == c.path:
+			d.report.add(pos, "give one of them another path", "%s: %s and %s are both at %s", where, o.what, c.what, truncate(c.path))
+		case o.glob == "":
+			d.report.add(pos, "give one of them another path", "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
+		case c.glob == "" && o.path == c.path:
+			d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, truncate(c.path), o.what)
+		case c.glob == "" && !c.project && MatchGlob(o.glob, c.path):
+			d.matched = append(d.matched, matched{c.path, faultAt(d.report.file, pos, "give it another path, or narrow the pattern",
+				"%s: %s at %s matches the pattern of %s", where, c.what, truncate(c.path), o.what)})
+		}
+	})
+}
+
+// matched is the fault of a task's output that a pattern which it reads would match. It is none if the input leaves the
+// output out, since it lies in place.
+type matched struct {
+	path  string
+	fault Error
+}
+
+// nested calls each with all pairs of claims of which the inner one is at the path of the outer one or below it.
+//
+// Sorted by path component, the content of a directory follows it directly, so a stack of open directories suffices.
+// Globs come first among equals, because only they may be shared.
+func nested(claims []claim, each func(outer, inner *claim)) {
 	for i := range claims {
 		if c := &claims[i]; c.path != "." {
 			c.order = strings.ReplaceAll(c.path, "/", "\x00")
@@ -67,26 +97,14 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 	slices.SortStableFunc(claims, func(a, b claim) int {
 		return cmp.Or(strings.Compare(a.order, b.order), strings.Compare(b.glob, a.glob))
 	})
-	var open []claim
-	for _, c := range claims {
+	var open []*claim
+	for i := range claims {
+		c := &claims[i]
 		for len(open) > 0 && !contains(open[len(open)-1].path, c.path) {
 			open = open[:len(open)-1]
 		}
 		for _, o := range open {
-			pos := c.pos
-			if o.pos.Line > pos.Line || o.pos.Line == pos.Line && o.pos.Column > pos.Column {
-				pos = o.pos
-			}
-			switch {
-			case o.glob == "" && o.path == c.path:
-				d.report.add(pos, "give one of them another path", "%s: %s and %s are both at %s", where, o.what, c.what, truncate(c.path))
-			case o.glob == "":
-				d.report.add(pos, "give one of them another path", "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
-			case c.glob == "" && o.path == c.path:
-				d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, truncate(c.path), o.what)
-			case c.glob == "" && !c.project && MatchGlob(o.glob, c.path):
-				d.report.add(pos, "give it another path, or narrow the pattern", "%s: %s at %s matches the pattern of %s", where, c.what, truncate(c.path), o.what)
-			}
+			each(o, c)
 		}
 		open = append(open, c)
 	}
