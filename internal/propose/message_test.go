@@ -76,6 +76,8 @@ func hintsIn(t *testing.T) (*propose.Package, *propose.Project) {
 	return offered(t, study), &propose.Project{Files: files, Ignored: propose.Ignored(files), Made: func(string) string { return "" }}
 }
 
+const elsewhere = " is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?"
+
 // Each hint is true, and none is given where nothing is certain.
 func TestHints(t *testing.T) {
 	pkg, project := hintsIn(t)
@@ -92,14 +94,14 @@ func TestHints(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		// What is among the inputs is never said not to be.
-		"cat: data/table.csv: No such file or directory": "data/table.csv is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?",
+		"cat: data/table.csv: No such file or directory": "data/table.csv" + elsewhere,
 		"cat: ../data/table.csv: No such file":           "",
 		"bash: line 1: prog.sh: command not found":       "prog.sh is among the inputs of report; a shell looks for a name without / in the PATH: write ./prog.sh",
 		"bash: line 1: run.sh: command not found":        "run.sh is among the inputs of report, but not executable: write ./run.sh, and executable: true at the input",
 		"bash: line 1: tool.sh: command not found":       "bin/tool.sh is among the inputs of report; a shell looks for a name without / in the PATH: write ./bin/tool.sh",
-		"cat: latest.csv: No such file or directory":     "latest.csv is the same file as data/table.csv, which is among the inputs of report: read it there, or declare it by this path too",
-		"cat: code/lib.py: No such file or directory":    "code/lib.py is the same file as src/lib.py, which is among the inputs of report: read it there, or declare it by this path too",
-		"cat: src/lib.py: No such file or directory":     "src/lib.py is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?",
+		"cat: latest.csv: No such file or directory":     "latest.csv is among the inputs of report as data/table.csv: read it there, or declare it by this path too",
+		"cat: code/lib.py: No such file or directory":    "code/lib.py is among the inputs of report as src/lib.py: read it there, or declare it by this path too",
+		"cat: src/lib.py: No such file or directory":     "src/lib.py" + elsewhere,
 		"cat: same.csv: No such file or directory":       "",
 		"ModuleNotFoundError: No module named 'lib'":     "",
 		"data.txt not found by data/table.csv":           "",
