@@ -27,8 +27,8 @@ type Miss struct {
 }
 
 var (
-	missesFile = regexp.MustCompile(
-		`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|not found|FileNotFoundError`)
+	missesFile = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|` +
+		`not found|FileNotFoundError|no rule to make target|cannot find module`)
 	missesModule = regexp.MustCompile(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
 	missingNext  = regexp.MustCompile(`(?i)^\)?: *(no such file|does not exist|not found|command not found)`)
 	missingHere  = regexp.MustCompile(`(?i)^: *(command )?not found`)
