@@ -24,6 +24,7 @@ type Miss struct {
 	Path    string // below the working directory, or of the project
 	Sure    bool   // the message says of this path that it is missing, and not of another one in the same line
 	Program bool   // a shell has looked for it in the PATH
+	Whole   bool   // the message has the whole path
 }
 
 var (
@@ -34,7 +35,8 @@ var (
 	missingHere  = regexp.MustCompile(`(?i)^: *(command )?not found`)
 	shellLine    = regexp.MustCompile(`^[^\s:]+: (line )?\d+: `) // what a shell puts before a message about its script
 	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
-	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`) // in the open and in a closed room
+	goesTo       = regexp.MustCompile(`^\s*cd\s+['"]?([\w./-]+)['"]?\s*(&&|;|\n)`) // how a script begins elsewhere
+	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`)                   // in the open and in a closed room
 )
 
 // TellsOfFiles reports whether lines name anything as missing.
@@ -73,7 +75,7 @@ func missed(word, before, after string, roots []string) (m Miss, ok bool) {
 		return m, false
 	}
 	m.Program = !strings.Contains(word, "/") && missingHere.MatchString(after)
-	if path.IsAbs(word) {
+	if m.Whole = path.IsAbs(word); m.Whole {
 		word = below(path.Clean(word), roots)
 	}
 	for rest, up := strings.CutPrefix(path.Clean(word), "../"); up; rest, up = strings.CutPrefix(rest, "../") {
@@ -132,7 +134,14 @@ func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []st
 		return nil
 	}
 	h := hinter{pkg: pkg, project: project, run: run, task: &pkg.Tasks[i]}
+	folder := ""
+	if m := goesTo.FindStringSubmatch(run.Script); m != nil {
+		folder = path.Clean(m[1])
+	}
 	for _, m := range Misses(lines, roots) {
+		if rel := path.Join(folder, m.Path); folder != "" && !m.Whole && !m.Program && (project.has(rel) || h.made(rel)) {
+			m.Path = rel
+		}
 		h.miss(m)
 	}
 	for _, files := range modules(lines) {
@@ -205,6 +214,13 @@ func (h *hinter) miss(m Miss) {
 		kind = trace.Folder
 	}
 	h.findings = append(h.findings, trace.Finding{Kind: kind, Path: m.Path})
+}
+
+// made reports whether another task makes a path.
+func (h *hinter) made(rel string) bool {
+	return slices.ContainsFunc(h.pkg.Tasks, func(t Producer) bool {
+		return t.Name != h.task.Name && slices.ContainsFunc(t.Outputs, func(out Output) bool { return within(rel, out.Path) })
+	})
 }
 
 // named is the only staged file of a name, in any folder; "" for none.

@@ -133,4 +133,11 @@ func TestHints(t *testing.T) {
 	if want := []string{"model.bin is an output of fit, and not among the inputs of score: add fit[k] to its in"}; !slices.Equal(got, want) {
 		t.Errorf("of an item: got %q, want %q", got, want)
 	}
+
+	elsewhere := run("report")
+	elsewhere.Script = "cd data && cat more.csv; cat test.csv; cat none.csv"
+	got = propose.Hints(pkg, project, elsewhere, []string{"cat: more.csv: No such file", "cat: test.csv: No such file", "cat: none.csv: No such file"}, nil)
+	if len(got) != 2 || !strings.HasPrefix(got[0], "data/more.csv is in the project but not among") || !strings.HasPrefix(got[1], "test.csv is an output") {
+		t.Errorf("of a script that begins in another folder: got %q", got)
+	}
 }
