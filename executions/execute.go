@@ -52,8 +52,7 @@ type Options struct {
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
-	// Images is a folder of this user on the file system of Scratch, for unpacked images; nil: no task can have an
-	// image.
+	// Images is a folder of this user, for unpacked images; nil: no task can have an image.
 	Images func() (string, error)
 	// Kept takes the folders of failed commands; nil: none are kept.
 	Kept     *remains.Folders
@@ -107,7 +106,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
 		checkouts: checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
-		images:    images{objects: objects, scratch: opts.Scratch, folder: opts.Images},
+		images:    images{objects: objects, folder: opts.Images},
 		releasing: make(chan struct{}, mostReleasing),
 	}
 	x.sandboxes.checkouts = &x.checkouts
