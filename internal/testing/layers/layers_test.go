@@ -48,7 +48,7 @@ internal/resultdir:            internal/format/manifest internal/repo internal/i
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/host/kept internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
 internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
