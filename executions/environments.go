@@ -134,9 +134,11 @@ func (p *environments) lend(ctx context.Context, a *assignment) (*environment, e
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
 		}
-		if !e.again || mine && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case mine || !e.again:
 			return e, nil
 		}
 	}

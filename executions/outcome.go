@@ -36,7 +36,7 @@ func (a *assignment) judge(res runner.Result, runErr error) verdict {
 		return failed(ReasonStart, start.Error()+a.adviceInImage(start))
 	case errors.As(runErr, &lacking):
 		return failed(ReasonStart, lacking.Error())
-	case errors.As(runErr, &bad):
+	case errors.As(runErr, &bad) && !errors.Is(runErr, errNotRun):
 		return failed(ReasonStart, bad.Error())
 	case errors.As(runErr, &unset):
 		return failed(ReasonStart, unset.Error())
