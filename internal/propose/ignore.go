@@ -7,7 +7,7 @@ import (
 )
 
 // Ignored returns a function that reports whether Git would ignore a path of a project, by the files .gitignore in its
-// folders. It does not read such files above the project, nor the user's own.
+// folders, or the path lies in a folder of programs. It does not read such files above the project, nor the user's own.
 func Ignored(files fs.FS) func(rel string) bool {
 	known := map[string][]rule{}
 	rules := func(dir string) []rule {
@@ -44,7 +44,7 @@ func Ignored(files fs.FS) func(rel string) bool {
 	}
 	return func(rel string) bool {
 		info, err := fs.Stat(files, rel)
-		return ignored(rel, err == nil && info.IsDir())
+		return ignored(rel, err == nil && info.IsDir()) || environmentAround(files, rel) != ""
 	}
 }
 

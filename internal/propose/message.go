@@ -42,7 +42,7 @@ var (
 // TellsOfFiles reports whether lines name anything as missing.
 func TellsOfFiles(lines []string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
-		return missesFile.MatchString(line) || missesModule.MatchString(line)
+		return missesFile.MatchString(line) || missesModule.MatchString(line) || missesPackage.MatchString(line)
 	})
 }
 
@@ -152,7 +152,10 @@ func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []st
 			h.miss(Miss{Path: files[i]})
 		}
 	}
-	return append(h.hints, h.undeclared()...)
+	if h.hints = append(h.hints, h.undeclared()...); len(h.hints) == 0 {
+		h.lacksPackage(lines)
+	}
+	return h.hints
 }
 
 // hinter finds hints for one task.
@@ -167,7 +170,11 @@ type hinter struct {
 
 // say tells of a file that is among the inputs.
 func (h *hinter) say(file, more string) {
-	if text := file + " is among the inputs of " + h.task.Name + more; !slices.Contains(h.hints, text) {
+	h.hint(file + " is among the inputs of " + h.task.Name + more)
+}
+
+func (h *hinter) hint(text string) {
+	if !slices.Contains(h.hints, text) {
 		h.hints = append(h.hints, text)
 	}
 }
@@ -188,6 +195,10 @@ func (h *hinter) miss(m Miss) {
 		h.say(m.Path, ", in the folder where the command begins: has it gone elsewhere (cd), or moved the file?")
 		return
 	case staged:
+		return
+	}
+	if folder := environmentAround(h.project.Files, m.Path); folder != "" {
+		h.hint("tasks do not see " + folder + " of the project: " + h.useEnvironment())
 		return
 	}
 	info, err := fs.Stat(h.project.Files, m.Path)

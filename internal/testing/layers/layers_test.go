@@ -53,7 +53,7 @@ internal/repo:                 internal/format/moment internal/jobs/worker inter
 internal/images/registry:      internal/images internal/format/image
 internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
 internal/newfile:              internal/format/manifest internal/format/notation
-internal/propose:              internal/format/manifest internal/host/trace
+internal/propose:              internal/format/manifest internal/format/record internal/host/trace
 internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 internal/ui:                   gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/figures internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
