@@ -73,6 +73,7 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 	const (
 		closed = "run: cat, room: closed"
 		params = "inputs: {p: {params: p.yaml}}\ntasks:\n  one: {in: {p: {from: p, only: [a]}}, out: o, run: cat}\n"
+		made   = "environments: {py: {from: p.yaml, run: make}}\ntasks:\n  one: {environment: py, out: o, run: cat}\n"
 		gather = "tasks:\n  m: {matrix: {n: [1, 2]}, out: o, run: cat}\n  one: {in: {m: {from: 'm[*]'}}, out: o, run: cat}\n"
 	)
 	for _, test := range []struct{ key, before, after string }{
@@ -82,6 +83,11 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"metrics", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, metrics: m.json}", 1)},
 		{"plots", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, plots: [{file: a, x: b}]}", 1)},
 		{"reports", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, reports: [a]}", 1)},
+		{"environment", made, strings.Replace(made, "environment: py, ", "", 1)},
+		{"path", made, strings.Replace(made, "run: make", "run: make, path: bin", 1)},
+		{"run", made, strings.Replace(made, "run: make", "run: make all", 1)},
+		{"env", made, strings.Replace(made, "run: make", "run: make, env: {A: b}", 1)},
+		{"description", made, strings.Replace(made, "run: make", "run: make, description: d", 1)},
 		{"manifest", gather, strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1)},
 	} {
 		tested[test.key] = true
