@@ -18,7 +18,7 @@ import (
 )
 
 func newGC(a *app) *cobra.Command {
-	dryRun := false
+	dryRun, environments := false, false
 	cmd := &cobra.Command{
 		Use:   "gc [repo]",
 		Short: "Remove the objects that nothing needs",
@@ -31,16 +31,17 @@ Executions are never removed, so their outputs stay; e3 prune removes executions
 		Example: `  e3 gc
   e3 gc . --dry-run`,
 		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
-			return runGC(ctx, a, r, gc.Options{DryRun: dryRun})
+			return runGC(ctx, a, r, gc.Options{DryRun: dryRun}, environments)
 		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be removed")
+	cmd.Flags().BoolVar(&environments, "environments", false, "remove all environments of programs that no command uses")
 	return a.answers(cmd, gc.Report{})
 }
 
-func runGC(ctx context.Context, a *app, r *repo.Repo, o gc.Options) error {
+func runGC(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environments bool) error {
 	collectOften()
-	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o) })
+	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o, environments) })
 	if report == nil {
 		return err
 	}
@@ -79,8 +80,8 @@ func freeing[T any](r *repo.Repo, dry bool, do func() (T, error)) (T, error) {
 	return done, err
 }
 
-// collect removes garbage and shows its progress.
-func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Report, error) {
+// collect removes garbage and shows its progress. environments: of these, all that no command uses are garbage.
+func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environments bool) (*gc.Report, error) {
 	live, began := a.Live(), a.Now()
 	defer live.Close()
 	o.Progress = func(p gc.Progress) {
@@ -110,7 +111,7 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 	report.ImportedRuns = runs
 	var gone error
 	report.Gone.Repositories, report.Gone.Bytes, gone = r.SweepGone(ctx, o.DryRun)
-	kept, old := r.TrimEnvironments(o.DryRun)
+	kept, old := r.TrimEnvironments(environments, o.DryRun)
 	report.Environments = gc.Environments(kept)
 	return report, errors.Join(err, gone, old)
 }
@@ -194,7 +195,7 @@ func writeGone(w *render.Sheet, removed string, g gc.Gone) {
 // writeEnvironments prints how many environments of programs this machine has.
 func writeEnvironments(w *render.Sheet, removed string, e gc.Environments) {
 	if e.Removed > 0 {
-		w.Line("%s %s of programs (%s), not used lately", removed,
+		w.Line("%s %s of programs (%s)", removed,
 			human.Count(e.Removed, "environment"), human.Bytes(e.RemovedBytes))
 	}
 	if e.Kept > 0 {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"e3/executions"
 	"e3/internal/format/notation"
@@ -68,8 +69,8 @@ func ownVariables(env []string) []string {
 	return list
 }
 
-// TrimEnvironments removes old environments of this user. A dry run only counts them.
-func (r *Repo) TrimEnvironments(dry bool) (keptfolders.Trimmed, error) {
+// TrimEnvironments removes old environments of this user, or all that no process uses. A dry run only counts them.
+func (r *Repo) TrimEnvironments(all, dry bool) (keptfolders.Trimmed, error) {
 	folder, err := environmentsFolder(r, false)
 	if err != nil {
 		return keptfolders.Trimmed{}, err
@@ -78,5 +79,9 @@ func (r *Repo) TrimEnvironments(dry bool) (keptfolders.Trimmed, error) {
 	if err != nil {
 		return keptfolders.Trimmed{}, err
 	}
-	return keptfolders.Folders(folder).Trim(r.opts.Now(), executions.EnvironmentBound(size), dry)
+	bound := executions.EnvironmentBound(size)
+	if all {
+		bound.Age = time.Nanosecond
+	}
+	return keptfolders.Folders(folder).Trim(r.opts.Now(), bound, dry)
 }
