@@ -47,7 +47,7 @@ func EnvironmentBound(bytes int64) kept.Bound {
 type EnvironmentOptions struct {
 	// Folder is a folder of this user that keeps its path, since programs store it; nil: no environment can be made.
 	Folder func() (string, error)
-	Bytes  func() (int64, error) // the greatest size of all environments
+	Bytes  func() (int64, error) // the greatest size of all environments; nil: none is removed
 	Env    []string              // of the commands that make them
 	// Told is called when the making of an environment begins, and when it ends. It may be nil.
 	Told func(Preparation)
@@ -353,6 +353,19 @@ func (e *environmentError) showLog(to io.Writer, mask func(string) string) error
 	return err
 }
 
+// trim removes old environments.
+func (p *environments) trim(now time.Time) error {
+	if p.Folder == nil || p.Bytes == nil {
+		return nil
+	}
+	folder, err := p.Folder()
+	bytes, fault := p.Bytes()
+	if err = errors.Join(err, fault); err == nil {
+		_, err = kept.Folders(folder).Trim(now, EnvironmentBound(bytes), false)
+	}
+	return err
+}
+
 // closeAll ends the use of all environments, and removes old ones.
 func (p *environments) closeAll(now time.Time) error {
 	p.mu.Lock()
@@ -364,12 +377,7 @@ func (p *environments) closeAll(now time.Time) error {
 		}
 	}
 	if len(p.open) > 0 { // only a process that used an environment looks after the others
-		folder, err := p.Folder()
-		bytes, fault := p.Bytes()
-		if err = errors.Join(err, fault); err == nil {
-			_, err = kept.Folders(folder).Trim(now, EnvironmentBound(bytes), false)
-		}
-		errs = append(errs, err)
+		errs = append(errs, p.trim(now))
 	}
 	p.open = nil
 	return errors.Join(errs...)

@@ -92,6 +92,30 @@ func ofVariable(name, variable, says string, do func(env map[string]string)) cha
 	}}
 }
 
+// ofEnvironment is a change of the environment, or of the files that define it.
+func ofEnvironment(name string, why reason, do func(d *declaration)) change {
+	return change{name, func(d *declaration, r *rand.Rand) (map[int]reason, bool) {
+		whys := map[int]reason{}
+		for i := range d.tasks {
+			if d.tasks[i].inEnvironment {
+				whys[i] = why
+			}
+		}
+		do(d)
+		return whys, len(whys) > 0
+	}}
+}
+
+// setKey gives a key of the environment another value; "" removes it.
+func setKey(name, value string) func(d *declaration) {
+	return func(d *declaration) {
+		i := slices.IndexFunc(d.environment, func(w declaredWire) bool { return w.name == name })
+		if d.environment[i].source = value; value == "" {
+			d.environment = slices.Delete(d.environment, i, i+1)
+		}
+	}
+}
+
 func file(path string, to func(f *declaredFile)) func(d *declaration, in *declaredInput) {
 	return func(d *declaration, _ *declaredInput) {
 		f := d.files[path]
@@ -127,7 +151,29 @@ func variable(name, says string) reason {
 }
 
 // deciding are the changes that affect results, each of one thing.
-var deciding = slices.Concat(decidingTask, decidingWiring, decidingOutputs, decidingInputs)
+var deciding = slices.Concat(decidingEnvironment, decidingTask, decidingWiring, decidingOutputs, decidingInputs)
+
+var decidingEnvironment = []change{
+	ofEnvironment("file of the environment", reason{kind: explain.Input, subject: "@py", path: "lock.txt", says: "environment py: lock.txt changed"}, func(d *declaration) {
+		file("lock.txt", otherByte)(d, nil)
+	}),
+	ofEnvironment("file in a folder of the environment", reason{kind: explain.Input, subject: "@py", path: "wheels/b.whl", says: "environment py: wheels/b.whl was added"}, func(d *declaration) {
+		d.files["wheels/b.whl"] = declaredFile{text: "b"}
+	}),
+	ofEnvironment("command of the environment", reason{kind: explain.Programs, subject: "run", says: "the command that makes its environment changed"}, setKey("run", "make anew")),
+	ofEnvironment("folder of the environment", reason{kind: explain.Programs, subject: "path", says: "its environment: path changed from bin to lib/bin"}, setKey("path", "lib/bin")),
+	ofEnvironment("variable of the environment", reason{kind: explain.Programs, subject: "env A", says: "its environment: env A changed from b to c"}, setKey("env", "{A: c}")),
+	ofTask("environment added", func(t *declaredTask, r *rand.Rand) (reason, bool) {
+		had := t.inEnvironment
+		t.inEnvironment = true
+		return reason{kind: explain.Programs, subject: "name", says: "it uses the environment py now"}, !had
+	}),
+	ofTask("environment removed", func(t *declaredTask, r *rand.Rand) (reason, bool) {
+		had := t.inEnvironment
+		t.inEnvironment = false
+		return reason{kind: explain.Programs, subject: "name", says: "it uses no environment now"}, had
+	}),
+}
 
 var decidingTask = []change{
 	ofTask("script", func(t *declaredTask, r *rand.Rand) (reason, bool) {

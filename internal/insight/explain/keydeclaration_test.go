@@ -20,6 +20,7 @@ type declaration struct {
 	version, description string
 	inputs               []declaredInput
 	tasks                []declaredTask
+	environment          []declaredWire // keys of the environment py
 	files                map[string]declaredFile
 	links                map[string]string // symbolic links and their targets
 	folders              []string          // empty ones
@@ -50,6 +51,7 @@ type declaredTask struct {
 	script               string
 	env                  []declaredWire // names and values
 	pass, secrets, keyed []string
+	inEnvironment        bool
 	version              string
 	dimension            string
 	items                []string
@@ -67,6 +69,7 @@ func (d *declaration) clone() *declaration {
 	c := *d
 	c.inputs, c.folders = slices.Clone(d.inputs), slices.Clone(d.folders)
 	c.files, c.links, c.env = maps.Clone(d.files), maps.Clone(d.links), maps.Clone(d.env)
+	c.environment = slices.Clone(d.environment)
 	c.tasks = slices.Clone(d.tasks)
 	for i := range c.tasks {
 		t := &c.tasks[i]
@@ -83,6 +86,10 @@ func drawDeclaration(r *rand.Rand) *declaration {
 		files: map[string]declaredFile{
 			"data.txt": {text: word(r)}, "other.txt": {text: word(r) + "!"}, "tree/a": {text: word(r)}, "tree/deep/b": {text: word(r), executable: r.IntN(2) == 0},
 			"logs/one.log": {text: word(r)}, "logs/two.log": {text: word(r)}, "logs/none.txt": {text: word(r)},
+			"lock.txt": {text: word(r)}, "wheels/a.whl": {text: word(r)},
+		},
+		environment: []declaredWire{
+			{"from", `[lock.txt, wheels/]`}, {"run", quotedText("make " + word(r))}, {"path", "bin"}, {"env", "{A: b}"}, {"description", "d"},
 		},
 		links: map[string]string{"tree/link": "a"},
 		env:   map[string]string{"PASSED": word(r), "TOKEN": "hidden " + word(r), "MODE": word(r), "EMPTY": "", "STRAY": word(r)},
@@ -100,7 +107,7 @@ func drawDeclaration(r *rand.Rand) *declaration {
 }
 
 func (d *declaration) drawTask(r *rand.Rand, i int) declaredTask {
-	t := declaredTask{name: fmt.Sprintf("t%d", i), policy: map[string]string{}}
+	t := declaredTask{name: fmt.Sprintf("t%d", i), policy: map[string]string{}, inEnvironment: r.IntN(3) == 0}
 	for _, k := range r.Perm(len(d.inputs))[:r.IntN(5)] {
 		t.in = append(t.in, declaredWire{"r_" + d.inputs[k].name, d.inputs[k].name})
 	}
@@ -188,6 +195,11 @@ func (d *declaration) yaml() string {
 	top := []string{
 		"e3: 1\n", "name: p\n", "inputs:\n" + strings.Join(shuffle(inputs), ""), "tasks:\n" + strings.Join(shuffle(tasks), ""),
 	}
+	var environment []string
+	for _, key := range d.environment {
+		environment = append(environment, key.name+": "+key.source)
+	}
+	top = append(top, "environments:\n  py: {"+strings.Join(shuffle(environment), ", ")+"}\n")
 	if d.version != "" {
 		top = append(top, "version: "+quotedText(d.version)+"\n")
 	}
@@ -237,6 +249,9 @@ func (t *declaredTask) yaml(shuffle func([]string) []string) string {
 		if len(list) > 0 {
 			keys = append(keys, name+": "+quotedList(shuffle(list)))
 		}
+	}
+	if t.inEnvironment {
+		keys = append(keys, "environment: py")
 	}
 	if t.version != "" {
 		keys = append(keys, "version: "+quotedText(t.version))

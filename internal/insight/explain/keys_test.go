@@ -87,8 +87,10 @@ func checkChange(t *testing.T, c change, seed uint64) {
 	k.house = newHouse(t, t.TempDir())
 	defer k.Close()
 	k.Workspaces.Getenv = k.env.lookup
+	environments := t.TempDir()
 	k.executor = executions.NewExecutor(k.Executions, k.Objects, k.Records, maker{}, executions.Options{
 		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Getenv: k.env.lookup, Scratch: k.Scratch, Now: k.Workspaces.Now,
+		Environments: executions.EnvironmentOptions{Folder: func() (string, error) { return environments, nil }},
 	})
 	k.put(before, nil)
 	k.deploy("w")
