@@ -63,7 +63,7 @@ func CheckFile(file string) error {
 	}
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
-		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput && in.Kind != manifest.ParamsInput {
+		if !slices.Contains([]manifest.InputKind{manifest.FileInput, manifest.DirInput, manifest.ParamsInput, manifest.SheetInput}, in.Kind) {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
@@ -128,6 +128,7 @@ var sources = map[manifest.InputKind]record.InputSource{
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
 	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams, manifest.PartInput: record.FromPart,
 	manifest.EnvironmentInput: record.FromEnvironment,
+	manifest.SheetInput:       record.FromSheet,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.
@@ -144,7 +145,7 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
-		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Columns: in.Columns, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
 		if k := known[l.Name]; k != nil && k.Source == l.Source && k.Location == l.Location {
 			l.Leaf, l.Files = k.Leaf, k.Files
 		}

@@ -380,6 +380,7 @@ func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, err
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
 	record.FromParams: record.LeafValue, record.FromPart: record.LeafFile, record.FromEnvironment: record.LeafDir,
+	record.FromSheet: record.LeafDir,
 }
 
 // Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at

@@ -291,7 +291,11 @@ func (r *listReader) read(ctx context.Context, s *manifest.ItemSource, leaf reco
 	if err != nil {
 		return nil, err
 	}
-	if leaf.Kind == record.LeafDir {
+	if s.Sheet {
+		if h, err = sheetIn(ctx, r.w.Objects, h, s.Path); err != nil {
+			return nil, err
+		}
+	} else if leaf.Kind == record.LeafDir {
 		return r.folder(ctx, s, h)
 	}
 	data, err := objectstore.ReadAll(ctx, r.w.Objects, h, items.MaxFile)

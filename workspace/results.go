@@ -407,6 +407,8 @@ func (p *Project) Takes(i int, file string) bool {
 	switch {
 	case file == in.Location:
 		return true
+	case in.Source == record.FromSheet:
+		return slices.ContainsFunc(in.Files, func(f record.LinkFile) bool { return f.Path == file })
 	case in.Source == record.FromGlob:
 		return manifest.MatchGlob(in.Location, file) && !p.except(i).LeavesIn(file)
 	case in.Source == record.FromEnvironment:

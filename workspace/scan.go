@@ -109,6 +109,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.file(ctx, in)
 	case record.FromDir:
 		leaf, err = s.dir(ctx, in)
+	case record.FromSheet:
+		leaf, err = s.sheet(ctx, in)
 	case record.FromGlob:
 		leaf, err = s.glob(ctx, in)
 	case record.FromParams:

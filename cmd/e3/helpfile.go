@@ -38,6 +38,7 @@ An input is one of
 
   file, dir      a path, relative to the package file
   glob           the files of a pattern: "raw/**/*.csv"
+  paths          of a file with a list: the columns that hold paths, as in: sheet[sample].fq1
   except         of dir, glob and files: patterns to leave out, as in .gitignore
   files          the same with names: "raw/{sample}_{lane}.fq"; a matrix makes a task for each
   value          anything that e3 set can change

@@ -84,6 +84,42 @@ func Match(base, pattern string, except *manifest.Except) (*Find, error) {
 	return w.found, err
 }
 
+// Below finds the files in a folder, also hidden ones. A link to a file counts as the file.
+func Below(base, folder string, except *manifest.Except) ([]File, error) {
+	var list []File
+	top := filepath.Join(base, filepath.FromSlash(folder))
+	err := filepath.WalkDir(top+string(filepath.Separator), func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, at)
+		if err != nil || rel == "." {
+			return err
+		}
+		rel = path.Join(folder, filepath.ToSlash(rel))
+		link := e.Type()&fs.ModeSymlink != 0
+		out, _ := except.Leaves(rel, e.IsDir() || link)
+		switch {
+		case e.IsDir() && (out || e.Name() == repositoryFolder):
+			return fs.SkipDir
+		case out || e.IsDir():
+			return nil
+		case link:
+			info, err := os.Stat(at)
+			if err == nil && info.IsDir() {
+				err = syscall.EISDIR
+			}
+			if err != nil {
+				target, _ := os.Readlink(at)
+				return &LinkError{Path: rel, Target: target, Err: err}
+			}
+		}
+		list = append(list, File{Path: rel, At: at})
+		return nil
+	})
+	return list, err
+}
+
 func splitPath(p string) (names []string) {
 	for p != "." && p != "" {
 		names = append(names, path.Base(p))

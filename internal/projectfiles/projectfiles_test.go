@@ -168,3 +168,18 @@ func TestExcept(t *testing.T) {
 		}
 	}
 }
+
+// A folder has its hidden files too, and what links to files point to.
+func TestBelow(t *testing.T) {
+	dir := project(t, "far/a", "far/.hidden", "far/sub/b", "far/sub/b~", "far/.e3/x", "far/link -> ../other", "other")
+	found, err := projectfiles.Below(dir, "far", nothing)
+	if got := strings.Join(paths(&projectfiles.Find{Files: found}), " "); err != nil || got != "far/.hidden far/a far/link far/sub/b" {
+		t.Errorf("got %s, %v", got, err)
+	}
+	for _, link := range []string{"far/gone -> nowhere", "far/round -> ."} {
+		dir := project(t, "far/a", link)
+		if found, err := projectfiles.Below(dir, "far", nothing); !errors.As(err, new(*projectfiles.LinkError)) {
+			t.Errorf("%s: got %v, %v, want a *LinkError", link, found, err)
+		}
+	}
+}

@@ -183,6 +183,8 @@ func (p *Place) refuse(result string) string {
 		return fmt.Sprintf("the input %s would take it in, by its pattern %s", in.Name, in.Location)
 	case in.Source == record.FromDir:
 		return "it lies in the input " + in.Name
+	case in.Source == record.FromSheet && in.Location != at:
+		return "the sheet " + in.Location + " names it"
 	}
 	return "it is the input " + in.Name
 }

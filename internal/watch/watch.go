@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	"e3/internal/format/items"
 	"e3/internal/format/manifest"
 	"e3/internal/projectfiles"
 )
@@ -341,13 +341,12 @@ func (l *looker) input(in *manifest.Input) {
 		l.way(path, maxHops)
 		l.walk(l.resolve(path, maxHops), in.Except())
 	case in.Kind == manifest.EnvironmentInput:
-		for _, source := range manifest.FilesOf(in.Path) {
-			kind := manifest.FileInput
-			if strings.ContainsAny(source, "*?") {
-				kind = manifest.GlobInput
-			}
-			l.input(&manifest.Input{Kind: kind, Path: source})
+		for _, source := range in.Sources() {
+			l.input(&source)
 		}
+	case in.Kind == manifest.SheetInput:
+		l.one(path)
+		l.sheet(in, path)
 	case in.Kind == manifest.GlobInput:
 		l.way(filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path))), maxHops)
 		found, _ := projectfiles.Match(l.base, in.Path, in.Except()) // the start says what is wrong with it
@@ -364,6 +363,21 @@ func (l *looker) input(in *manifest.Input) {
 		}
 	default: // a file, or what else is read from one
 		l.one(path)
+	}
+}
+
+// sheet looks at what the cells of a sheet name.
+func (l *looker) sheet(in *manifest.Input, file string) {
+	data, _ := os.ReadFile(file)
+	cells, _ := items.Paths(in.Path, data, in.Columns) // the start says what is wrong with it
+	for _, c := range cells {
+		at := filepath.Join(l.base, filepath.FromSlash(c.Path))
+		if !c.Folder {
+			l.one(at)
+			continue
+		}
+		l.way(at, maxHops)
+		l.walk(l.resolve(at, maxHops), manifest.NewExcept(in.LeftOut, c.Path))
 	}
 }
 

@@ -131,3 +131,27 @@ func TestNextCancelled(t *testing.T) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
+
+// What the cells of a sheet name is watched, as long as the sheet names it.
+func TestSheet(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "e3.yaml")
+	write(t, file, "e3: 1\nname: p\ninputs: {s: {file: s.csv, paths: [f]}}\ntasks: {t: {out: o, run: [x]}}\n")
+	write(t, filepath.Join(dir, "s.csv"), "id,f\na,raw/a\nb,far/\nc,\n")
+	for _, name := range []string{"raw/a", "raw/b", "far/x"} {
+		write(t, filepath.Join(dir, name), name)
+	}
+	w, err := watch.New(file, watch.Options{Quiet: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for _, step := range []struct{ path, text, want string }{
+		{"raw/a", "edited", "raw/a"}, {"far/y", "new", "far/y"}, {"s.csv", "id,f\na,raw/b\n", "far/x far/y raw/a raw/b s.csv"}, {"raw/b", "edited", "raw/b"},
+	} {
+		write(t, filepath.Join(dir, step.path), step.text)
+		if got := strings.Join(next(t, w, dir), " "); got != step.want {
+			t.Errorf("after a change of %s: %s, want %s", step.path, got, step.want)
+		}
+	}
+}

@@ -62,7 +62,7 @@ func newDecoder(file string, lists Lists) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "environments", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "except", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "paths", "except", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "environment", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
@@ -220,7 +220,7 @@ func (d *decoder) input(key, value *node) {
 	}
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
-	var executable, except *node
+	var executable, except, paths *node
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping such as {file: data.csv}")
 	} else {
@@ -247,6 +247,8 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
 				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
+			case "paths":
+				paths, in.Columns = v, d.columns(where+": paths", v)
 			case "except":
 				except, in.LeftOut = v, d.except(where+": except", v)
 			case "executable":
@@ -268,6 +270,16 @@ func (d *decoder) input(key, value *node) {
 	}
 	if executable != nil && in.Kind != FileInput {
 		d.report.add(executable.pos, "", "%s: only a file can be executable", where)
+	}
+	if paths != nil && len(d.report.errs) == before {
+		switch {
+		case in.Kind != FileInput:
+			d.report.add(paths.pos, "", "%s: paths: only a file has columns with paths", where)
+		case executable != nil:
+			d.report.add(executable.pos, "", "%s: a list is no program", where)
+		case (expander{d}).readable(where, in.Pos, in.Name, in.Path):
+			in.Kind = SheetInput
+		}
 	}
 	if except != nil && len(d.report.errs) == before {
 		d.checkExcept(where+": except", except, &in)

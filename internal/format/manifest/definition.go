@@ -73,6 +73,7 @@ const (
 	ParamInput       // one value of such a file, named by the name of the file's input, a dot and the value's path
 	PartInput        // some values of such a file as a file of the same form; record.PartInput makes its name
 	EnvironmentInput // the files of an environment
+	SheetInput       // a list of items in a file with all files that Columns name
 )
 
 // An Input is a named dataset that tasks may read.
@@ -82,7 +83,8 @@ type Input struct {
 	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated. Of an
 	// environment: several of these (FilesOf)
 	Path    string
-	Pattern string // for a glob that was declared as files: the path with names in braces
+	Pattern string   // for a glob that was declared as files: the path with names in braces
+	Columns []string // of a sheet: the columns that hold paths
 	// patterns of files that a directory or glob leaves out, beside the usual ones; see Except
 	LeftOut     []string
 	Value       any   // for ValueInput, and for parameters after SetParams: see Value types below

@@ -23,6 +23,22 @@ var environmentKeys = []string{"from", "run", "path", "env", "tools", "descripti
 // FilesOf are the paths and patterns that the Path of an input of the kind EnvironmentInput holds.
 func FilesOf(path string) []string { return strings.Split(path, "\n") }
 
+// Sources are the files and patterns of an environment, each as an input; of any other input, it is itself.
+func (in *Input) Sources() []Input {
+	if in.Kind != EnvironmentInput {
+		return []Input{*in}
+	}
+	var list []Input
+	for _, source := range FilesOf(in.Path) {
+		one := *in
+		if one.Kind, one.Path = FileInput, source; strings.ContainsAny(source, "*?") {
+			one.Kind = GlobInput
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
 // EnvironmentOf returns the environment that a task names; nil if it names none.
 func (d *Definition) EnvironmentOf(s *Spec) *Prepared { return d.environments[s.Environment] }
 

@@ -401,7 +401,7 @@ func (d expander) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]con
 	var list []constant
 	for k, column := range l.Columns {
 		switch {
-		case slices.Contains(naming, k) || column == "":
+		case slices.Contains(naming, k) || column == "" || d.isPath(f, column):
 		case !ValidInputName(column):
 			b.fail(d, f.pos, "matrix: the column %q of %s cannot be the name of a variable; choose columns: {from: %s, with: {%s: %q}}",
 				truncate(column), f.text, f.text, variableOf(column), truncate(column))

@@ -165,10 +165,10 @@ func (in *Input) Folder() string {
 // Except returns the matcher of an input of several files: of paths in Folder for a directory, from the package file
 // for a pattern.
 func (in *Input) Except() *Except {
-	if in.Kind == GlobInput {
-		return NewExcept(in.LeftOut, "")
+	if in.Kind == DirInput {
+		return NewExcept(in.LeftOut, in.Path)
 	}
-	return NewExcept(in.LeftOut, in.Path)
+	return NewExcept(in.LeftOut, "")
 }
 
 // except reads the patterns of an input.
@@ -223,11 +223,15 @@ func exceptFault(p string) (fault, hint string) {
 
 // checkExcept refuses patterns that can leave nothing out, or everything.
 func (d *decoder) checkExcept(where string, n *node, in *Input) {
-	if in.Kind != DirInput && in.Kind != GlobInput {
+	folder := in.Folder()
+	switch in.Kind {
+	case DirInput, GlobInput:
+	case SheetInput:
+		folder = "."
+	default:
 		d.report.add(n.pos, "", "%s: only dir, glob and files leave something out", where)
 		return
 	}
-	folder := in.Folder()
 	for _, p := range n.each() {
 		r := newRule(p.text)
 		if r.parts == nil {

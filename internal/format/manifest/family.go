@@ -37,6 +37,7 @@ type ItemSource struct {
 	Path  string
 	Glob  string // for an input that is a glob: its pattern
 	Files string // for an input that is files: its pattern with names, beside Glob
+	Sheet bool   // for an input that is a sheet: the list is the file at Path in its directory
 	Known bool   // the list was given to Expand
 }
 
@@ -307,9 +308,11 @@ func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 	switch in.Kind {
 	case FileInput:
 		s.Kind = File
-		return s, d.readable(b, pos, in.Name, in.Path)
+		return s, d.readable("task "+b.spec.Base, pos, in.Name, in.Path)
 	case DirInput:
 		s.Kind = Dir
+	case SheetInput:
+		s.Kind, s.Sheet = Dir, true
 	case GlobInput:
 		s.Kind, s.Path, s.Glob = Dir, GlobPrefix(in.Path), in.Path
 		if s.Files = in.Pattern; s.Files == "" && !OneWildcard(in.Path) {
@@ -349,14 +352,14 @@ func withNames(glob string) string {
 // ListFormats are the endings of files that hold lists of items.
 var ListFormats = []string{".json", ".yaml", ".yml", ".csv", ".tsv", ".txt"}
 
-func (d expander) readable(b *base, pos Pos, name, path string) bool {
+func (d expander) readable(where string, pos Pos, name, path string) bool {
 	for _, ending := range ListFormats {
 		if strings.HasSuffix(strings.ToLower(path), ending) {
 			return true
 		}
 	}
 	d.report.add(pos, "a list of items is a file whose name ends in "+strings.Join(ListFormats, ", "),
-		"task %s: %s is the file %s, whose ending names no format of a list", b.spec.Base, name, truncate(path))
+		"%s: %s is the file %s, whose ending names no format of a list", where, name, truncate(path))
 	return false
 }
 
@@ -378,7 +381,7 @@ func (d expander) taskSource(b, to *base, pos Pos, name, entry string, t *Task) 
 	}
 	s.Key, s.Kind, s.Path = s.Task+dotted(s.Entry), out.Kind, t.PathOf(out)
 	if out.Kind == File {
-		return s, d.readable(b, pos, s.Key, out.Path)
+		return s, d.readable("task "+b.spec.Base, pos, s.Key, out.Path)
 	}
 	return s, true
 }

@@ -39,7 +39,10 @@ func (d *placer) place() {
 		}
 	}
 	for i := range d.def.Inputs {
-		if in := &d.def.Inputs[i]; in.Kind != ValueInput && in.Kind != ParamInput {
+		for _, in := range d.def.Inputs[i].Sources() {
+			if in.Kind == ValueInput || in.Kind == ParamInput || in.Kind == PartInput {
+				continue
+			}
 			c := claim{what: "the input " + in.Name, path: in.Path, project: true, pos: in.Pos, folder: in.Kind == DirInput}
 			if in.Kind == GlobInput {
 				c.path, c.glob = GlobPrefix(in.Path), in.Path
@@ -160,11 +163,9 @@ func (d *placer) leaveOut() {
 	for _, patterns := range []bool{true, false} { // paths at the end are looked up: see NewExcept
 		for i := range d.def.Inputs {
 			in := &d.def.Inputs[i]
-			if in.Kind != DirInput && in.Kind != GlobInput {
-				continue
-			}
+			sources := slices.DeleteFunc(in.Sources(), func(in Input) bool { return in.Kind != DirInput && in.Kind != GlobInput })
 			for _, p := range d.places {
-				if p.isPattern() == patterns && in.mayHold(p) {
+				if p.isPattern() == patterns && slices.ContainsFunc(sources, func(in Input) bool { return in.mayHold(p) }) {
 					in.LeftOut = append(in.LeftOut, "/"+p.path)
 				}
 			}

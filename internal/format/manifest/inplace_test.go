@@ -45,6 +45,23 @@ func TestInPlaceRefused(t *testing.T) {
 	}
 }
 
+// The files of an environment are inputs too.
+func TestInPlaceEnvironment(t *testing.T) {
+	parse := func(out string) (*manifest.Definition, error) {
+		return manifest.Parse("f", []byte("e3: 1\nname: p\nresults: .\nenvironments: {py: {from: [uv.lock, \"req/*.txt\"], run: x}}\ntasks:\n  t: {environment: py, out: "+out+", run: x}\n"))
+	}
+	if _, err := parse("uv.lock"); err == nil || !strings.Contains(err.Error(), "are both at uv.lock") {
+		t.Errorf("got %v, want that both are at uv.lock", err)
+	}
+	d, err := parse("req/made.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/req/made.txt"}, d.Inputs[0].LeftOut); diff != "" {
+		t.Errorf("what the environment leaves out differs (-want +got):\n%s", diff)
+	}
+}
+
 // What is not chosen has no place, and inputs leave out what may be there.
 func TestInPlace(t *testing.T) {
 	for _, test := range []struct {

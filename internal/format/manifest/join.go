@@ -295,6 +295,9 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name)
 		return in, false
 	}
+	if p.column != "" {
+		return j.cell(in, l, int(rows[0]), s.Key)
+	}
 	file := l.File(int(rows[0]))
 	in.Kind = File
 	if strings.HasSuffix(file, "/") {

@@ -32,7 +32,11 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 		}
 		at := p.input.Path
 		if p.byItem {
-			at = t.Inputs[i].Path
+			k := slices.IndexFunc(t.Inputs, func(in TaskInput) bool { return in.Name == p.input.Name })
+			if k < 0 {
+				continue
+			}
+			at = t.Inputs[k].Path
 		}
 		if p.glob != "" {
 			globs++

@@ -75,6 +75,7 @@ type plan struct {
 	fan     bool     // the plan chooses more than one item
 	own     bool     // the plan differs between the items of the referring task
 	byItem  bool     // the path of the input depends on the item of the target
+	column  string   // of a sheet: the input is the file that a row names here
 	pos     Pos
 
 	joined        bool // a selection by values: see joiner; then choices and own are unused
@@ -162,6 +163,8 @@ func (d *decoder) give(b *base, plans []plan, own bool) {
 			mine[i].Own = plans[i].isOwn(b)
 			mine[i].follow(&plans[i], mine[:i])
 		}
+		// An empty cell of a sheet is no input.
+		mine = slices.DeleteFunc(mine, func(in TaskInput) bool { return in.Name == "" })
 		d.def.Tasks[b.first+number].Inputs = mine
 	}
 }
@@ -213,6 +216,11 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			p.fromInput(&d.def.Inputs[index], index)
 			return p, true
 		}
+		if in.Kind == SheetInput {
+			p.fromInput(in, found.index)
+			ok := d.fromSheet(&p, in, where, ref, &r)
+			return p, ok
+		}
 		if r.entry != "" || r.items != nil || r.selected && in.Kind != DirInput && in.Kind != GlobInput {
 			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has no entries, and only a folder, a glob or files have items", where, truncate(ref.source))
 			return plan{}, false
@@ -259,7 +267,7 @@ func (p *plan) fromInput(in *Input, index int32) {
 	p.input.Path = in.Path
 	p.project = true
 	switch in.Kind {
-	case FileInput, PartInput:
+	case FileInput, PartInput, SheetInput:
 		p.input.Kind = File
 	case DirInput:
 		p.input.Kind = Dir

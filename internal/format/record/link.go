@@ -30,6 +30,7 @@ type LinkInput struct {
 	Name     string
 	Source   InputSource
 	Location string   // relative to the package file: path or pattern
+	Columns  []string // of a sheet: the columns that hold paths
 	Except   []string // patterns of files that a directory or pattern leaves out; see manifest.Except
 	Leaf     Leaf     // the stored dataset
 	Files    []LinkFile

@@ -79,6 +79,7 @@ const (
 	FromGlob
 	FromParams // a file of parameters, or a value of such a file: params.go
 	FromPart   // a file with some values of a file of parameters: PartInput
+	FromSheet  // a list of items in a file with the files that it names
 	FromTool   // a program on the PATH, with its name in Location; ToolInput makes the input's name
 	FromValue
 	FromVariable // an environment variable, with its name in Location; VariableInput makes the input's name
@@ -86,7 +87,7 @@ const (
 
 // Cases are the sources' names.
 func (s InputSource) Cases() []string {
-	return []string{"dir", "environment", "file", "glob", "params", "part", "tool", "value", "variable"}
+	return []string{"dir", "environment", "file", "glob", "params", "part", "sheet", "tool", "value", "variable"}
 }
 
 // String is the word for a source in answers.
@@ -102,7 +103,7 @@ func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromToo
 
 // IsFile reports whether an input comes from files.
 func (s InputSource) IsFile() bool {
-	return s == FromDir || s == FromFile || s == FromGlob || s == FromEnvironment
+	return s == FromDir || s == FromFile || s == FromGlob || s == FromSheet || s == FromEnvironment
 }
 
 // PackageTask is a task in its package.

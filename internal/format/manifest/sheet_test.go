@@ -1,0 +1,88 @@
+package manifest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/format/manifest"
+)
+
+const sheetFile = `e3: 1
+name: p
+inputs: {s: {file: s.csv, paths: [a, b]}}
+tasks:
+  t: {matrix: {id: s}, in: {one: "s[id].a", two: "s[id].b", all: s}, out: "o/{id}", run: x}
+  u: {in: ["s[id=x].a"], out: u.txt, run: x}
+`
+
+// A row's files are staged at their paths; an empty cell is no input; columns with paths are no constants.
+func TestSheetPaths(t *testing.T) {
+	d := expand(t, sheetFile, manifest.Lists{"s": table("id a b g", "x raw/x ./far/ G", "y raw/y - H")})
+	var got []string
+	for i := range d.Tasks {
+		s := d.Tasks[i].Name
+		for _, v := range d.Tasks[i].Items {
+			s += " " + v.Name + "=" + v.Value
+		}
+		for _, in := range d.Tasks[i].Inputs {
+			s += " " + in.Name + "<-" + in.Source.Path + "@" + in.Path
+			if in.Kind == manifest.Dir {
+				s += "/"
+			}
+		}
+		got = append(got, s)
+	}
+	want := []string{"t[x] id=x g=G one<-raw/x@raw/x two<-far@far/ all<-s.csv@s.csv", "t[y] id=y g=H one<-raw/y@raw/y two<--@- all<-s.csv@s.csv", "u a<-raw/x@raw/x"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("inputs differ (-want +got):\n%s", diff)
+	}
+	sheet := table("id a b g", "x raw/x far G")
+	sheet.Items[0][2] = " "
+	if got := len(expand(t, sheetFile, manifest.Lists{"s": sheet}).Tasks[0].Inputs); got != 2 {
+		t.Errorf("with an empty cell the task has %d inputs, want 2", got)
+	}
+}
+
+// A sheet that was set in place of the file's own may be any list.
+func TestSheetPathsFaults(t *testing.T) {
+	for _, test := range []struct {
+		sheet []string
+		want  string
+	}{
+		{[]string{"id b", "x y"}, `s[id].a: s has no column "a"; its columns are id, b`},
+		{[]string{"id a b", "x /etc/x y"}, `s[id].a: item 1 of s: the path is absolute`},
+		{[]string{"id a b", "x o/x y"}, `task t[x]: input "one" and output "out" are both at o/x`},
+		{[]string{"id a b", "x y y"}, `task t[x]: input "one" and input "two" are both at y`},
+		{[]string{"id a b", "z y q"}, `s[id=x].a: s has no file for u`},
+	} {
+		d, err := manifest.Parse("f", []byte(sheetFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err = d.Expand(manifest.Lists{"s": table(test.sheet...)}); err == nil {
+			err = d.Faults()
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: got %v, want %s", test.sheet, err, test.want)
+		}
+	}
+}
+
+func TestSheetPath(t *testing.T) {
+	for _, test := range []struct {
+		cell, path string
+		folder     bool
+		fault      string
+	}{
+		{" raw/x.fq ", "raw/x.fq", false, ""}, {"./raw//x/", "raw/x", true, ""}, {"", "", false, ""},
+		{"s3://b/k", "", false, "the cell is a URL"}, {"../x", "", false, "leaves the folder"}, {".", "", false, "is the folder of the package file"},
+		{".e3/objects", "", false, "e3's own"}, {`C:\x`, "", false, "is absolute"},
+	} {
+		clean, folder, fault := manifest.SheetPath(test.cell)
+		if test.fault == "" && (clean != test.path || folder != test.folder || fault != "") || !strings.Contains(fault, test.fault) {
+			t.Errorf("%q: got %q, %t, %q, want %q, %t, %q", test.cell, clean, folder, fault, test.path, test.folder, test.fault)
+		}
+	}
+}
