@@ -36,8 +36,8 @@ func shellLines(n *yaml.Node) (lines []string) {
 	return lines
 }
 
-// TestCI plays the commands of each configuration in ci.md as two runners do: the second one is in another folder, with files that
-// are new, and has only the repository of the first.
+// TestCI plays the commands of each configuration in ci.md as two runners do: the second one is in another folder, with
+// files that are new, and has only the repository of the first.
 func TestCI(t *testing.T) {
 	program := built.Program(t)
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "ci.md"), -1)
@@ -58,8 +58,8 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// runner makes a project, with the repository of an earlier runner if there is one, and runs the lines that call e3. It returns the
-// folder, where "said" has what they print.
+// runner makes a project, with the repository of an earlier runner if there is one, and runs the lines that call e3. It
+// returns the folder, where "said" has what they print.
 func runner(t *testing.T, program, earlier, shared string, lines []string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
-// Command release builds what is published of e3: for each system an archive with a static, stripped program, its manual
-// pages, completions and a list of its parts (SBOM), and a wheel, which Python's installers put on the PATH with a module that reads
-// results; and the SHA-256 of each of them.
+// Command release builds what is published of e3: for each system an archive with a static, stripped program, its
+// manual pages, completions and a list of its parts (SBOM), and a wheel, which Python's installers put on the PATH with
+// a module that reads results; and the SHA-256 of each of them.
 //
 // It is reproducible: the same commit, version and Go give the same bytes, in any folder and on any machine.
 package main

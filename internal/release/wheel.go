@@ -21,8 +21,8 @@ import (
 //go:embed python/e3/__init__.py python/e3/py.typed
 var module embed.FS
 
-// platforms are the tags of wheels by system. The program for Linux is static, so it runs with any C library; that for macOS needs
-// what Go needs.
+// platforms are the tags of wheels by system. The program for Linux is static, so it runs with any C library; that for
+// macOS needs what Go needs.
 var platforms = map[string][]string{
 	"linux/amd64":  {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
 	"linux/arm64":  {"manylinux2014_aarch64", "manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},
@@ -33,8 +33,8 @@ var platforms = map[string][]string{
 // preRelease is a pre-release of Semantic Versioning that Python has a notation for.
 var preRelease = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(alpha|beta|rc)\.?(\d*)$`)
 
-// pythonVersion is a version in the notation of Python: 0.3.0rc1 for 0.3.0-rc.1. Others than alpha, beta and rc are development
-// versions.
+// pythonVersion is a version in the notation of Python: 0.3.0rc1 for 0.3.0-rc.1. Others than alpha, beta and rc are
+// development versions.
 func pythonVersion(version string) string {
 	if m := preRelease.FindStringSubmatch(version); m != nil {
 		number := m[3]
@@ -78,7 +78,8 @@ func (r *release) wheel(system string, program []byte) (name string, err error) 
 	if err != nil {
 		return "", err
 	}
-	metadata := "Metadata-Version: 2.1\nName: e3\nVersion: " + version + "\nSummary: Pipelines of ordinary commands that never do the same work twice\n" +
+	metadata := "Metadata-Version: 2.1\nName: e3\nVersion: " + version +
+		"\nSummary: Pipelines of ordinary commands that never do the same work twice\n" +
 		"License: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\n"
 	about := base + ".dist-info/"
 	files = append(files, file{base + ".data/scripts/e3", 0o755, program}, file{about + "LICENSE", 0o644, license},

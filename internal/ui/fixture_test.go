@@ -29,6 +29,7 @@ import (
 	"e3/internal/repo"
 	"e3/internal/ui"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 	"e3/refstore/mem"
 	"e3/workspace"
@@ -161,6 +162,8 @@ type made struct {
 	stdout, stderr string
 	file, output   string
 	kind           string
+	folder         map[string]string // output that is a directory of these files
+	views          []record.View
 	message        string
 	took           time.Duration
 	reads          []string
@@ -191,6 +194,9 @@ func (b *bench) run(live bool, list ...made) {
 			task.Inputs = append(task.Inputs, record.Input{Name: fmt.Sprintf("in%d", k), Path: fmt.Sprintf("in%d", k), Kind: record.KindFile})
 			declared.Wiring = append(declared.Wiring, record.Wire{Kind: record.WireOutput, Name: from})
 		}
+		if declared.Policy.Views = m.views; m.folder != nil {
+			task.Output.Entries[0].Kind = record.KindDir
+		}
 		if m.kind != "" {
 			declared.Policy.Views = []record.View{view("", m.file, m.kind)}
 		}
@@ -199,6 +205,18 @@ func (b *bench) run(live bool, list ...made) {
 		b.pkg.Tasks = append(b.pkg.Tasks, declared)
 		keys[i] = executions.Key{Task: hash, Inputs: executions.InputsHash(nil)}
 		ids[i], _ = executions.NewID()
+		if m.folder != nil {
+			var list dirtree.Entries
+			for name, content := range m.folder {
+				list = append(list, dirtree.Entry{Name: name, Kind: dirtree.KindFile, Hash: b.object([]byte(content)), Size: int64(len(content))})
+			}
+			list.Sort()
+			data, err := dirtree.Encode(list)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			outs[i] = b.object(data).String()
+		}
 		if m.output != "" {
 			outs[i] = b.object([]byte(m.output)).String()
 		}

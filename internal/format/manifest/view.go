@@ -12,7 +12,9 @@ import (
 var (
 	viewNames = record.ViewKind(0).Cases()
 	plotKeys  = []string{"x", "y", "title", "x_label", "y_label", "template"}
-	listKeys  = map[string]record.ViewKind{"metrics": record.ViewMetrics, "plots": record.ViewPlot, "reports": record.ViewReport}
+	listKeys  = map[string]record.ViewKind{
+		"metrics": record.ViewMetrics, "plots": record.ViewPlot, "reports": record.ViewReport,
+	}
 )
 
 // views reads the keys of an output that say what people see of it.
@@ -69,7 +71,8 @@ func (r *views) done(out *Output, entry string) {
 		}
 	}
 	if r.firstPlot != nil && !plain && (r.kind == nil || slices.Contains(viewNames, r.kind.text)) {
-		r.report.add(r.firstPlot.pos, "write kind: plot as well, or the key at an element of plots", "%s: %s belongs to a plot", r.where, r.firstPlot.text)
+		r.report.add(r.firstPlot.pos, "write kind: plot as well, or the key at an element of plots", "%s: %s belongs to a plot",
+			r.where, r.firstPlot.text)
 	}
 	for i := 0; i+1 < len(r.lists); i += 2 {
 		key, v := r.lists[i], r.lists[i+1]
@@ -90,8 +93,8 @@ func (r *views) done(out *Output, entry string) {
 	}
 }
 
-// element reads an element of a list: the path of a file or folder in the directory, or a pattern of files, or a mapping that also
-// says how a plot is drawn. An output that is a file has only mappings without a path.
+// element reads an element of a list: the path of a file or folder in the directory, or a pattern of files, or a
+// mapping that also says how a plot is drawn. An output that is a file has only mappings without a path.
 func (r *views) element(where string, n *node, kind record.ViewKind, inDir bool) (at string, p record.Plot, ok bool) {
 	file := n
 	if n.kind == mapNode && kind == record.ViewPlot {

@@ -132,7 +132,8 @@ func (v *viewed) read(ctx context.Context, objects objectstore.Store) ([]byte, e
 	return nil, nil
 }
 
-// values returns the metrics of the file by their keys; lost says why there are none. A side without the file has no values.
+// values returns the metrics of the file by their keys; lost says why there are none. A side without the file has no
+// values.
 func (v *viewed) values(ctx context.Context, objects objectstore.Store) (map[string]json.RawMessage, error) {
 	values := map[string]json.RawMessage{}
 	data, err := v.read(ctx, objects)

@@ -25,10 +25,12 @@ type File struct {
 // maxSeen bounds the entries of a directory that a pattern is compared with.
 const maxSeen = 1_000_000
 
-// Find returns the first files, at most so many, that a view selects in the output of a task, in the order of their paths. dir says
-// that the output's object is a directory, of several outputs or as the only one. A path that is not there is an error,
-// fs.ErrNotExist; objectstore.ErrNotFound says that an object is gone. more says that there are more files.
-func Find(ctx context.Context, objects objectstore.Store, v *record.View, output objectstore.Hash, dir bool, most int) (list []File, more bool, err error) {
+// Find returns the first files, at most so many, that a view selects in the output of a task, in the order of their
+// paths. dir says that the output's object is a directory, of several outputs or as the only one. A path that is not
+// there is an error, fs.ErrNotExist; objectstore.ErrNotFound says that an object is gone. more says that there are more
+// files.
+func Find(ctx context.Context, objects objectstore.Store, v *record.View, output objectstore.Hash, dir bool,
+	most int) (list []File, more bool, err error) {
 	at := tree.Entry{Kind: tree.KindFile, Hash: output, Size: -1}
 	if dir {
 		at.Kind = tree.KindDir

@@ -1,4 +1,5 @@
-// Package figures reads what programs leave for people to look at: metrics and tables, in JSON, YAML, TOML, CSV and TSV.
+// Package figures reads what programs leave for people to look at: metrics and tables, in JSON, YAML, TOML, CSV and
+// TSV.
 package figures
 
 import (
@@ -28,8 +29,8 @@ const (
 	maxTOML    = 64 << 10
 )
 
-// Numbers that are not finite, as JSON: the texts that protocol buffers, JavaScript and Python read as numbers. A text of a
-// document that is one of them is the number.
+// Numbers that are not finite, as JSON: the texts that protocol buffers, JavaScript and Python read as numbers. A text
+// of a document that is one of them is the number.
 const (
 	NaN      = `"NaN"`
 	Infinity = `"Infinity"`
@@ -56,8 +57,8 @@ type Table struct {
 	Rows [][]string
 }
 
-// Read reads a document. The ending of the file's name says the format. Without a known ending, the content begins with { or [ if
-// it is JSON, and its first line has a comma or a tab and no ": " if it is a table; else it is YAML.
+// Read reads a document. The ending of the file's name says the format. Without a known ending, the content begins with
+// { or [ if it is JSON, and its first line has a comma or a tab and no ": " if it is a table; else it is YAML.
 func Read(name string, data []byte) (*Document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	text := bytes.TrimSpace(data)
@@ -68,6 +69,7 @@ func Read(name string, data []byte) (*Document, error) {
 		return nil, errors.New("it is not text in UTF-8")
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
+	columns := bytes.ContainsAny(line, ",\t") && !bytes.Contains(line, []byte(": "))
 	var root any
 	var err error
 	switch ending := strings.ToLower(path.Ext(name)); {
@@ -75,7 +77,7 @@ func Read(name string, data []byte) (*Document, error) {
 		root, err = readJSON(data)
 	case ending == ".toml":
 		root, err = readTOML(data)
-	case ending == ".csv", ending == ".tsv", !known[ending] && bytes.ContainsAny(line, ",\t") && !bytes.Contains(line, []byte(": ")):
+	case ending == ".csv", ending == ".tsv", !known[ending] && columns:
 		return readTable(data, ending == ".tsv" || ending != ".csv" && bytes.ContainsRune(line, '\t'))
 	default:
 		root, err = readYAML(data)
@@ -93,7 +95,7 @@ func readTable(data []byte, tabs bool) (*Document, error) {
 	r.FieldsPerRecord = -1
 	if tabs {
 		r.Comma, r.LazyQuotes = '\t', true
-	} else if line, _, _ := bytes.Cut(data, []byte("\n")); bytes.ContainsRune(line, '\t') && !bytes.ContainsRune(line, ',') {
+	} else if line, _, _ := bytes.Cut(data, []byte("\n")); bytes.Contains(line, []byte("\t")) && !bytes.Contains(line, []byte(",")) {
 		r.Comma = '\t' // some programs write tabs whatever the name says
 	}
 	rows, err := r.ReadAll()
@@ -206,7 +208,8 @@ func scalar(v any) json.RawMessage {
 // notFinite has the spellings of numbers that are not finite, of Python, JSON, YAML and TOML.
 var notFinite = map[string]string{
 	"NaN": NaN, "nan": NaN, "+nan": NaN, "-nan": NaN, ".nan": NaN, ".NaN": NaN, ".NAN": NaN,
-	"Infinity": Infinity, "inf": Infinity, "+inf": Infinity, ".inf": Infinity, ".Inf": Infinity, ".INF": Infinity, "+.inf": Infinity,
+	"Infinity": Infinity, "inf": Infinity, "+inf": Infinity,
+	".inf": Infinity, ".Inf": Infinity, ".INF": Infinity, "+.inf": Infinity,
 	"-Infinity": Negative, "-inf": Negative, "-.inf": Negative, "-.Inf": Negative, "-.INF": Negative,
 }
 

@@ -13,8 +13,8 @@ const (
 // Table is the table of a CSV or TSV file; false for another document.
 func (d *Document) Table() (*Table, bool) { return d.table, d.table != nil }
 
-// Tables returns the tables of a document: that of a CSV or TSV file, or each list of objects, in its order. The columns of a
-// list are in the order of their first appearance.
+// Tables returns the tables of a document: that of a CSV or TSV file, or each list of objects, in its order. The
+// columns of a list are in the order of their first appearance.
 func (d *Document) Tables() []*Table {
 	if d.table != nil {
 		return []*Table{d.table}

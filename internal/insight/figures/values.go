@@ -10,8 +10,8 @@ import (
 // maxKeys bounds the bytes of all keys of a document.
 const maxKeys = 16 << 20
 
-// A Value is a value of a document under its key. The names on the way to it are joined by dots: train.loss. A name with a
-// character that separates names stands in brackets and quotes, so that no two keys are the same: ["a.b"].loss.
+// A Value is a value of a document under its key. The names on the way to it are joined by dots: train.loss. A name
+// with a character that separates names stands in brackets and quotes, so that no two keys are the same: ["a.b"].loss.
 type Value struct {
 	Key  string
 	JSON json.RawMessage
@@ -19,9 +19,9 @@ type Value struct {
 	List []json.RawMessage
 }
 
-// Values returns the values of a document, in its order. An element of a list is a value of its own, with its index in brackets,
-// or whole says that the list is one value. In a table with one row a value has the name of its column. With more rows, each is
-// named by its first cell if these differ, else by its index.
+// Values returns the values of a document, in its order. An element of a list is a value of its own, with its index in
+// brackets, or whole says that the list is one value. In a table with one row a value has the name of its column. With
+// more rows, each is named by its first cell if these differ, else by its index.
 func (d *Document) Values(whole bool) ([]Value, error) {
 	f := flattener{whole: whole, at: map[string]int{}}
 	if d.table != nil {

@@ -45,7 +45,9 @@ func barTable(t *figures.Table, p *record.Plot, x int, y []int) (*Table, error) 
 	if x == names || numbers == 0 {
 		return nil, notATable("it has no column of numbers beside the names")
 	}
-	return &Table{X: name(t.Head[x]), Y: name(t.Head[names]), Texts: textsOf(t, names), Names: []string{name(t.Head[x])}, Values: [][]float64{list}}, nil
+	table := &Table{X: name(t.Head[x]), Y: name(t.Head[names]), Texts: textsOf(t, names)}
+	table.Names, table.Values = []string{table.X}, [][]float64{list}
+	return table, nil
 }
 
 func barsOf(items []Item, p *record.Plot) *Bars {
@@ -144,8 +146,9 @@ func (b *Bars) Drawing(title string) h.Node {
 		}
 	}
 	legend, rows := legendOf(tasks, end+26, len(tasks) > 1)
-	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %s", width, h.Decimal(end+34+17*rows))), h.Attr("role", "img"),
-		h.Attr("aria-label", title), h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(b.y, 52))), parts,
+	box := fmt.Sprintf("0 0 %g %s", width, h.Decimal(end+34+17*rows))
+	return h.El("svg.chart", h.Attr("viewBox", box), h.Attr("role", "img"), h.Attr("aria-label", title),
+		h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(b.y, 52))), parts,
 		h.El("text", h.Number("x", (barNames+width-right)/2), h.Number("y", end+28), h.Attr("text-anchor", "middle"),
 			h.Text(h.Shorten(b.x, 40))), legend)
 }

@@ -97,7 +97,8 @@ func (m *Matrix) Note() string {
 	return ""
 }
 
-// Drawing draws a square for each pair. It is the darker, the greater its number is: of the whole matrix, or as a share of its row.
+// Drawing draws a square for each pair. It is the darker, the greater its number is: of the whole matrix, or as a share
+// of its row.
 func (m *Matrix) Drawing(title string) h.Node {
 	n := float64(len(m.classes))
 	const begin = 84.0
@@ -123,7 +124,8 @@ func (m *Matrix) Drawing(title string) h.Node {
 				continue
 			}
 			at := begin + size*float64(c)
-			cell := h.Group{h.El("rect.cell", h.Number("x", at), h.Number("y", top+size*float64(r)), h.Number("width", size), h.Number("height", size),
+			cell := h.Group{h.El("rect.cell", h.Number("x", at), h.Number("y", top+size*float64(r)),
+				h.Number("width", size), h.Number("height", size),
 				h.Attr("fill", colours[0]), h.Attr("fill-opacity", h.Decimal(share*0.9)))}
 			if size >= float64(len(text))*wideText+2 {
 				class := "text"
@@ -139,10 +141,11 @@ func (m *Matrix) Drawing(title string) h.Node {
 	end := top + size*n
 	step := max(1, int(40/size))
 	for c := 0; c < len(m.classes); c += step {
-		parts = append(parts, h.El("text", h.Number("x", begin+size*(float64(c)+0.5)), h.Number("y", end+14), h.Attr("text-anchor", "middle"),
-			h.Text(h.Shorten(m.classes[c], max(3, int(size*float64(step)/wideText))))))
+		parts = append(parts, h.El("text", h.Number("x", begin+size*(float64(c)+0.5)), h.Number("y", end+14),
+			h.Attr("text-anchor", "middle"), h.Text(h.Shorten(m.classes[c], max(3, int(size*float64(step)/wideText))))))
 	}
 	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %s", width, h.Decimal(end+34))), h.Attr("role", "img"),
 		h.Attr("aria-label", title), h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(m.y, 52))), parts,
-		h.El("text", h.Number("x", begin+size*n/2), h.Number("y", end+29), h.Attr("text-anchor", "middle"), h.Text(h.Shorten(m.x, 40))))
+		h.El("text", h.Number("x", begin+size*n/2), h.Number("y", end+29), h.Attr("text-anchor", "middle"),
+			h.Text(h.Shorten(m.x, 40))))
 }

@@ -11,7 +11,8 @@ import (
 	h "e3/internal/insight/markup"
 )
 
-// Measures of a chart, in its own pixels. At a page width of 420 pixels a chart is about that wide, so texts keep their size.
+// Measures of a chart, in its own pixels. At a page width of 420 pixels a chart is about that wide, so texts keep their
+// size.
 const (
 	width, height = 400.0, 228.0
 	left, right   = 52.0, 10.0
@@ -21,7 +22,8 @@ const (
 	mostPoints    = 800 // of all lines together, at least two per line: more would exceed the chart's pixels
 )
 
-// Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the page's.
+// Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the
+// page's.
 const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:12px system-ui,sans-serif}
 .chart text{fill:var(--dim,#5b6675)}.chart .y{fill:var(--text,#1f2328);font-weight:600}
 .chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}

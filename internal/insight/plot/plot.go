@@ -1,5 +1,5 @@
-// Package plot draws tables in SVG: as lines, points, bars or confusion matrices. The tables of several tasks, such as the items of a
-// matrix, are drawn together.
+// Package plot draws tables in SVG: as lines, points, bars or confusion matrices. The tables of several tasks, such as
+// the items of a matrix, are drawn together.
 package plot
 
 import (
@@ -56,9 +56,9 @@ func notATable(format string, args ...any) error {
 	return &NotATableError{fmt.Sprintf(format, args...)}
 }
 
-// Read reads the table of a plot: the first one of the document that has the columns which the plot names. Without names, x is the
-// first column, and y are the other ones that are numbers. A confusion matrix takes the first two columns, and bars take the first
-// column for names and the next one of numbers. An error is a *NotATableError.
+// Read reads the table of a plot: the first one of the document that has the columns which the plot names. Without
+// names, x is the first column, and y are the other ones that are numbers. A confusion matrix takes the first two
+// columns, and bars take the first column for names and the next one of numbers. An error is a *NotATableError.
 func Read(name string, data []byte, p *record.Plot) (*Table, error) {
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '<' {
 		return nil, notATable("it is no table")
@@ -227,8 +227,8 @@ func Draw(items []Item, p *record.Plot) []Chart {
 	return charts
 }
 
-// lines are the charts of lines or points. One task has one chart, with a line for each column. So have several tasks if the plot
-// chooses its columns or has a title; else they have a chart for each column, with a line for each task.
+// lines are the charts of lines or points. One task has one chart, with a line for each column. So have several tasks
+// if the plot chooses its columns or has a title; else they have a chart for each column, with a line for each task.
 func lines(items []Item, p *record.Plot) []*Lines {
 	index, labels := places(items)
 	if len(items) > 1 && len(p.Y) == 0 && p.Title == "" {
@@ -301,8 +301,8 @@ func (t *Table) labels() []string {
 	return list
 }
 
-// place returns the places of the rows on the x axis. index has the places of labels; if it is empty, the place of a label is
-// its row.
+// place returns the places of the rows on the x axis. index has the places of labels; if it is empty, the place of a
+// label is its row.
 func (t *Table) place(index map[string]float64) []float64 {
 	if t.At != nil && len(index) == 0 {
 		return t.At

@@ -9,8 +9,8 @@ import (
 // bandwidth is the share of the points that decide the height of a smooth line at one place, as DVC has it.
 const bandwidth = 0.3
 
-// smooth is a line through the middle of points: at each of at most so many places a straight line is fitted to the nearest points, of
-// which the nearer ones weigh more (local regression).
+// smooth is a line through the middle of points: at each of at most so many places a straight line is fitted to the
+// nearest points, of which the nearer ones weigh more (local regression).
 func smooth(l *Line, places int) *Line {
 	type point struct{ x, y float64 }
 	var list []point

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -177,6 +178,10 @@ func (o *outputs) view(name string, task *record.Task, output objectstore.Hash, 
 	}
 	isDir := task.Output.Multi || declared.Kind == record.KindDir
 	files, more, err := figures.Find(o.b.ctx, o.b.s.Runs.Objects, v, output, isDir, maxFiles)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(files) == 0 {
+		o.note("Of %s there is no %s, which the package file marks.", name, v)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", v, err)
 	}

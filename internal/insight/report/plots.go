@@ -61,7 +61,8 @@ type Charts struct {
 	order  []*group
 }
 
-// Take takes the content of a file if it is a table that can be drawn; else reason says why not. read is called at most once.
+// Take takes the content of a file if it is a table that can be drawn; else reason says why not. read is called at most
+// once.
 func (c *Charts) Take(p Plotted, size int64, read func() ([]byte, error)) (reason string, err error) {
 	if size > maxPlot {
 		return "it is larger than " + human.Bytes(maxPlot), nil
@@ -104,12 +105,13 @@ func (c *Charts) Draw() []Chart {
 	var list []Chart
 	for _, g := range c.order {
 		first := &g.plots[0]
-		task, name := first.family()
+		task, _ := first.family()
 		items := g.items()
 		if len(items) == 1 && (first.Title != "" || len(g.tables[0].Names) > 1) { // one item is no family
 			task, items[0].Name = first.Task, ""
 		}
-		if name = first.Name; first.Title != "" {
+		name := first.Name
+		if first.Title != "" {
 			task, name = first.Title, ""
 		}
 		for _, ch := range plot.Draw(items, &first.Plot) {
@@ -119,7 +121,8 @@ func (c *Charts) Draw() []Chart {
 			}
 			out := Chart{Task: visible(task), Name: visible(name), Drawing: ch.Drawing(title), Note: ch.Note()}
 			if g.left > 0 {
-				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tables", out.Note, maxDrawn, maxDrawn+g.left), "; ")
+				left := fmt.Sprintf("; the first %d of %d tables", maxDrawn, maxDrawn+g.left)
+				out.Note = strings.TrimPrefix(out.Note+left, "; ")
 			}
 			list = append(list, out)
 		}
