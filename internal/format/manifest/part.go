@@ -31,7 +31,7 @@ func (d *decoder) readOnly(where string, n *node) []string {
 		n = &node{kind: listNode, pos: n.pos, list: []node{*n}}
 	}
 	paths := distinct(d, where, n, "a list of values of the file", "the path of a value, as train.rate", func(item *node) bool {
-		if validOnly(item.text) {
+		if ValidOnly(item.text) {
 			return true
 		}
 		d.report.add(item.pos, "write names joined by dots", "%s: %q is not the path of a value", where, truncate(item.text))
@@ -40,12 +40,12 @@ func (d *decoder) readOnly(where string, n *node) []string {
 	if len(paths) > MaxOnly {
 		d.report.add(n.pos, "name the mapping that holds them", "%s: more than %d values", where, MaxOnly)
 	}
-	return outermost(paths)
+	return Outermost(paths)
 }
 
-// validOnly reports whether s may name a value. Other names than those of parameters are allowed, because nothing but
+// ValidOnly reports whether s may be a path in only. Other names than those of parameters are allowed, because nothing but
 // the name of an input is made of them: record.PartInput.
-func validOnly(s string) bool {
+func ValidOnly(s string) bool {
 	for name := range strings.SplitSeq(s, ".") {
 		if name == "" || !ValidLabelItem(name) || strings.ContainsAny(name, "{},") {
 			return false
@@ -54,10 +54,11 @@ func validOnly(s string) bool {
 	return len(s) <= 256
 }
 
-// outermost sorts paths and drops those that lie inside others.
-func outermost(paths []string) []string {
+// Outermost sorts paths of values and drops those that lie inside others.
+func Outermost(paths []string) []string {
 	list := slices.Clone(paths)
 	slices.Sort(list)
+	list = slices.Compact(list)
 	return slices.DeleteFunc(list, func(p string) bool {
 		return slices.ContainsFunc(list, func(q string) bool { return strings.HasPrefix(p, q+".") })
 	})
