@@ -142,6 +142,9 @@ func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) 
 		}
 		m.away = true
 	}
+	if err := b.stageScript(); err != nil {
+		return nil, err
+	}
 	file := filepath.FromSlash(batchFile)
 	if err := b.placeFile(file); err != nil {
 		return nil, err

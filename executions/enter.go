@@ -183,6 +183,9 @@ func visitKept(ctx context.Context, b *box) (*Visit, error) {
 		return nil, b.goneInput(ctx, err)
 	}
 	env = b.lastEnv(env)
+	if err := b.stageScript(); err != nil {
+		return nil, err
+	}
 	if b.spec.Room.Closed {
 		if err := b.lendAgain(ctx); err != nil {
 			return nil, b.goneInput(ctx, err)

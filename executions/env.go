@@ -90,7 +90,7 @@ func lastOfEach(env []string) []string {
 func (b *box) argv() []string {
 	spec := b.spec
 	if spec.Argv == nil {
-		return []string{"bash", "-euo", "pipefail", "-c", b.script()}
+		return b.shell()
 	}
 	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) && len(b.programs()) == 0 {
 		return spec.Argv

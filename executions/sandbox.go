@@ -53,6 +53,8 @@ type sandbox struct {
 	mixed  bool        // the inputs include a tree, whose files no other file must replace
 	kept   []*checkout // in work
 
+	scripted bool // the script lies in room
+
 	// For a command in a closed room, which sees only the folder around work, home and tmp.
 	closed  bool
 	lent    []*layer // mounted below work
@@ -253,6 +255,11 @@ func (b *sandbox) fixMode(rel string, mode FileMode) error {
 
 // renew makes whatever is missing or has been touched.
 func (b *sandbox) renew(fresh bool) error {
+	if b.scripted {
+		if err := b.removeScript(); err != nil {
+			return err
+		}
+	}
 	if b.closed && !b.room.HasEntries(3) {
 		return fmt.Errorf("the command has left something beside its folders in %s", b.room.Name())
 	}

@@ -53,7 +53,10 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("output %s: %w", out.Name, err)
 		}
 	}
-	return b.lastEnv(env), b.clearSpare()
+	if spec.Batch == nil {
+		err = b.stageScript()
+	}
+	return b.lastEnv(env), errors.Join(err, b.clearSpare())
 }
 
 // eachInput calls do for the inputs of the batch's item (own), or for all others, and appends the returned texts to

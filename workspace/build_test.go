@@ -117,9 +117,9 @@ func TestBuild(t *testing.T) {
 			{Kind: record.WireInput, Name: "tool"}, {Kind: record.WireInput, Name: "images"}},
 		Policy: record.Policy{
 			Timeout: 30 * time.Minute, Retries: 2, Backoff: 5 * time.Second, CPU: 2, Memory: 2 << 30, Priority: 3,
-			Resources:   []record.Amount{{Name: "gpu", Value: 1}},
-			OutputKinds: []record.EnvVar{{Name: "metrics", Value: "metrics"}},
-			RetryOn:     []string{"timeout", "oom", "lost", "75"}, Lost: 1, OOM: record.Escalation{Factor: 1.5, Max: 8 << 30},
+			Resources: []record.Amount{{Name: "gpu", Value: 1}},
+			Views:     []record.View{{Entry: "metrics", Path: "metrics.json", Kind: record.ViewMetrics}},
+			RetryOn:   []string{"timeout", "oom", "lost", "75"}, Lost: 1, OOM: record.Escalation{Factor: 1.5, Max: 8 << 30},
 			Approve: true, Suspend: 76, Queue: "gpus", Labels: []string{"gpu", "big"},
 		},
 	}

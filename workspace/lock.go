@@ -143,3 +143,29 @@ func (w *States) Busy(ctx context.Context, ws string) (*BusyError, error) {
 	b.Heard = heard
 	return b, nil
 }
+
+// awaited is how long a wait relies on what is known of a holder: on some file systems a dead one counts as alive until
+// a process tries its lock (doc/stores.md, "Locks").
+const awaited = time.Minute
+
+// AwaitFree returns when nothing holds the workspace, or it is time to try. It calls tell for each holder, once. A wait
+// adds at most a tenth to what is waited for, or a second or two.
+func (w *States) AwaitFree(ctx context.Context, ws string, tell func(*BusyError)) error {
+	first, most := refstore.Pace(w.Locks)
+	most = max(most, time.Second)
+	told := ""
+	for began := time.Now(); ; {
+		holder, heard, held, err := refstore.HeldBy(ctx, w.Locks, lockName(ws))
+		if err != nil || !held || time.Since(began) > awaited {
+			return err
+		}
+		busy := w.busyNow(ctx, ws, holder)
+		if text := busy.Error(); text != told {
+			told, busy.Heard = text, heard
+			tell(busy)
+		}
+		if err := backoff.Wait(ctx, min(max(first, time.Since(began)/10), most)); err != nil {
+			return err
+		}
+	}
+}

@@ -34,6 +34,12 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"file", "out: o", "out: {file: p}"},
 		{"dir", "out: o", "out: {dir: o}"},
 		{"kind", "out: o", "out: {file: o, kind: metrics}"},
+		{"x", "out: o", "out: {file: o, kind: plot, x: a}"},
+		{"y", "out: o", "out: {file: o, kind: plot, y: [a, b]}"},
+		{"title", "out: o", "out: {file: o, kind: plot, title: a}"},
+		{"x_label", "out: o", "out: {file: o, kind: plot, x_label: a}"},
+		{"y_label", "out: o", "out: {file: o, kind: plot, y_label: a}"},
+		{"template", "out: o", "out: {file: o, kind: plot, template: smooth}"},
 		{"run", "run: cat", "run: [cat]"},
 		{"matrix", "run: cat", "run: cat, matrix: {n: [1]}"},
 		{"env", "run: cat", "run: cat, env: {A: b}"},
@@ -73,6 +79,9 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"devices", strings.Replace(base, "run: cat", closed, 1), strings.Replace(base, "run: cat", closed+", devices: [nvidia]", 1)},
 		{"at", params, strings.Replace(params, "only: [a]", "only: [a], at: q.yaml", 1)},
 		{"need", strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1), strings.Replace(gather, "'m[*]'", "'m[*]', need: 1", 1)},
+		{"metrics", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, metrics: m.json}", 1)},
+		{"plots", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, plots: [{file: a, x: b}]}", 1)},
+		{"reports", strings.Replace(base, "out: o", "out: {dir: o}", 1), strings.Replace(base, "out: o", "out: {dir: o, reports: [a]}", 1)},
 		{"manifest", gather, strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1)},
 	} {
 		tested[test.key] = true

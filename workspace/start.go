@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/host/git"
 	"e3/refstore"
 )
 
@@ -181,8 +183,9 @@ type run struct {
 	latest events.Latest // of the journal, before the run
 	place  events.Place  // of the run in the journal
 	began  time.Time
-	inputs string // hash of the inputs node
-	tasks  string // hash of the tasks node at the beginning
+	git    *events.Git // the commit of the package file's folder
+	inputs string      // hash of the inputs node
+	tasks  string      // hash of the tasks node at the beginning
 	snapshots
 	overrides
 	grows   bool                   // the graph may grow
@@ -295,7 +298,22 @@ func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (in
 	} else if info.Elsewhere == nil {
 		info.Warnings = leftOutOf(link)
 	}
+	if link != nil && info.Elsewhere == nil {
+		r.git = gitOf(filepath.Dir(link.File))
+	}
 	return info, nil
+}
+
+// gitOf is what git has checked out in a project; nil if that lies in no repository of git.
+func gitOf(project string) *events.Git {
+	head, err := git.Read(project)
+	switch {
+	case errors.Is(err, git.ErrNone):
+		return nil
+	case err != nil:
+		return &events.Git{Unknown: err.Error()}
+	}
+	return &events.Git{Commit: head.Commit, Branch: head.Branch}
 }
 
 // prove reads the tree and its latest proof, which is nil if there is none. If the proof is of other inputs, the
@@ -382,7 +400,7 @@ func (r *run) recorded(ctx context.Context) (err error) {
 // draftStarted makes the first event. Its time is the record's, so that both agree.
 func (r *run) draftStarted() {
 	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
-		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
+		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Git: r.git, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
 		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
 	}}, 0)
 	r.first = &e

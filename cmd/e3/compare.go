@@ -33,7 +33,7 @@ func newCompare(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [repo] <side>...",
 		Short: "Show parameters, metrics and times of many workspaces or runs in one table",
-		Long: `Show a table with a row for each side: parameters that differ, metrics (outputs marked "kind: metrics") and how long the tasks
+		Long: `Show a table with a row for each side: parameters that differ, metrics (files marked as such: "kind: metrics") and how long the tasks
 took. A side is a workspace, a pattern of workspaces ('exp*'), or a run as "e3 diff" names it: dev@, dev@-1, dev@018f.
 
 Where the metrics are those of a matrix, there is a row for each item. An input that is a file or a directory shows the

@@ -30,14 +30,18 @@ func writePlots(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side,
 		p := &plots[i]
 		base, label, _ := strings.Cut(p.Task, "[")
 		line := strings.TrimSpace(p.Side + " " + strings.TrimSuffix(label, "]"))
-		drawn := false
 		if p.Lost == "" {
-			drawn, _ = charts.Take(base+"["+line+"]", p.Entry, int64(len(p.Data)), func() ([]byte, error) { return p.Data, nil })
-			if !drawn {
-				p.Lost = "it is no table of numbers with a header, so its page has it alone: e3 run --report"
+			var err error
+			p.Lost, err = charts.Take(report.Plotted{Task: base + "[" + line + "]", Name: p.Name, Plot: p.Plot}, int64(len(p.Data)),
+				func() ([]byte, error) { return p.Data, nil })
+			if err != nil {
+				return err
+			}
+			if p.Lost != "" {
+				p.Lost += "; if it is a picture, its page has it: e3 run --report"
 			}
 		}
-		if note := fmt.Sprintf("%s in %s: %s.", p.Task, p.Side, p.Lost); !drawn && !slices.Contains(notes, note) {
+		if note := fmt.Sprintf("%s of %s in %s: %s.", p.Name, p.Task, p.Side, p.Lost); p.Lost != "" && !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -15,6 +16,7 @@ import (
 type diffOptions struct {
 	all      bool
 	exitCode bool
+	commit   bool
 }
 
 func newDiff(a *app) *cobra.Command {
@@ -34,6 +36,9 @@ and how they ended, outputs, metrics (outputs marked "kind: metrics", compared b
 With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
 see. In B the workspace may be left out where it is that of A: @, @-1, @next.
 
+With --commit, sides are branches of git, or commits by the beginning of their names: main, 3f9a2c1, prod@main. A side is the
+latest completed run that began there. What a branch means follows from the runs on record, not from the repository of git.
+
 Durations are shown, but do not count as differences, and neither does a result from the cache. Facts that neither side has
 kept, or that only a run can show, are marked as such. Nothing is written. With --exit-code the exit code is 1 if anything
 differs or cannot be compared, as that of "git diff".`,
@@ -41,36 +46,70 @@ differs or cannot be compared, as that of "git diff".`,
   e3 diff . prod@-1 @            # the latest run and the one before
   e3 diff . prod@018f prod       # a run and the workspace now
   e3 diff . prod staging         # two workspaces
+  e3 diff --commit main 3f9a2c1  # the latest completed runs at a branch and at a commit
   e3 diff . prod@ --exit-code && echo unchanged since`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
-			if args[0] == "" || strings.HasPrefix(args[0], "@") {
-				ws, err := a.only(ctx, r)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			location, sides, err := a.diffArgs(cmd, args, &o)
+			if err != nil {
+				return err
+			}
+			return a.within(ctx, a.openToRead, location, func(r *repo.Repo) error {
+				was, is, err := a.sides(ctx, r, sides, &o)
 				if err != nil {
 					return err
 				}
-				args[0] = ws + args[0]
-			}
-			was, is, err := sides(args[0], args[1])
-			if err != nil {
-				return usagef("%v; see: e3 diff --help", err)
-			}
-			return runDiff(ctx, a, r, was, is, &o)
-		}, "[A]", "[B]"),
+				return runDiff(ctx, a, r, was, is, &o)
+			})
+		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "every change and every duration, not only the first and the notable ones")
+	f.BoolVar(&o.commit, "commit", false, "A and B are commits or branches of git")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs")
 	return a.answers(cmd, compare.Difference{})
 }
 
-// sides reads the arguments; the second may be missing.
-func sides(a, b string) (was, is compare.Side, err error) {
-	if was, err = compare.ParseSide(a, ""); err != nil {
+// diffArgs are the repository and the two sides; the second may be "". A branch may have the form of a path, so with
+// --commit the first of two arguments is the repository only if it is a dot, or is one.
+func (a *app) diffArgs(cmd *cobra.Command, args []string, o *diffOptions) (location string, sides []string, err error) {
+	if o.commit && len(args) == 2 && strings.Trim(args[0], "./") != "" {
+		if _, err := repo.Find(args[0]); err != nil && !repo.IsURL(args[0]) {
+			return a.location(), args, nil
+		}
+	}
+	if o.commit && len(args) == 1 {
+		return a.location(), pad(args, 2), nil
+	}
+	return a.positional(cmd, args, "[A]", "[B]")
+}
+
+// sides reads the two sides. Where the first names no workspace, the only one is meant.
+func (a *app) sides(ctx context.Context, r *repo.Repo, texts []string, o *diffOptions) (was, is compare.Side, err error) {
+	parse, named := compare.ParseSide, texts[0] != "" && !strings.HasPrefix(texts[0], "@")
+	if o.commit {
+		parse, named = compare.ParseCommit, strings.Index(texts[0], "@") > 0
+	}
+	ws := ""
+	if !named {
+		if ws, err = a.only(ctx, r); err != nil {
+			return was, is, err
+		}
+	}
+	if was, is, err = sides(parse, cmp.Or(texts[0], ws), texts[1], ws); err != nil {
+		err = usagef("%v; see: e3 diff --help", err)
+	}
+	return was, is, err
+}
+
+// sides reads two sides, of which the first may be in a given workspace. The second may be missing.
+func sides(parse func(text, ws string) (compare.Side, error), a, b, ws string) (was, is compare.Side, err error) {
+	if was, err = parse(a, ws); err != nil {
 		return was, is, err
 	}
 	if b != "" {
-		is, err = compare.ParseSide(b, was.Workspace)
+		is, err = parse(b, was.Workspace)
 		return was, is, err
 	}
 	is = compare.Side{Workspace: was.Workspace}

@@ -40,7 +40,21 @@ func TestSides(t *testing.T) {
 		{"prod@-1", "@", "prod@-1", "prod@"},
 		{"prod", "@next", "prod", "prod@next"},
 	} {
-		was, is, err := sides(tt.a, tt.b)
+		was, is, err := sides(compare.ParseSide, tt.a, tt.b, "")
+		if err != nil || was.String() != tt.was || is.String() != tt.is {
+			t.Errorf("%q %q: got %s and %s, %v, want %s and %s", tt.a, tt.b, was, is, err, tt.was, tt.is)
+		}
+	}
+}
+
+func TestSidesByCommit(t *testing.T) {
+	for _, tt := range []struct{ a, b, was, is string }{
+		{"main", "3f9a", "demo@main", "demo@3f9a"},
+		{"prod@feature/x", "@main", "prod@feature/x", "prod@main"},
+		{"prod@main", "staging@main", "prod@main", "staging@main"},
+		{"main", "", "demo@main", "demo"},
+	} {
+		was, is, err := sides(compare.ParseCommit, tt.a, tt.b, "demo")
 		if err != nil || was.String() != tt.was || is.String() != tt.is {
 			t.Errorf("%q %q: got %s and %s, %v, want %s and %s", tt.a, tt.b, was, is, err, tt.was, tt.is)
 		}

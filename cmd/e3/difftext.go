@@ -11,6 +11,7 @@ import (
 	"e3/cmd/e3/internal/term"
 	"e3/internal/human"
 	"e3/internal/insight/compare"
+	"e3/internal/insight/figures"
 )
 
 // diffText writes a difference for people.
@@ -58,6 +59,9 @@ func (t *diffText) side(mark, color string, s *compare.Seen) {
 	}
 	if s.Package != "" {
 		text += ", " + human.Line(s.Package)
+	}
+	if s.Git != nil {
+		text += ", commit " + human.Line(s.Git.Short())
 	}
 	t.line("%s%s %s%s", color, mark, text, t.st.EndOf(color))
 	for _, note := range s.Notes {
@@ -290,6 +294,9 @@ func (t *diffText) metrics() {
 		if m.Entry != "" {
 			name += "." + m.Entry
 		}
+		if m.File != "" {
+			name += ": " + m.File
+		}
 		t.line("  %s", human.Line(name))
 		if m.Unknown != "" {
 			t.line("    ? %s", human.Line(m.Unknown))
@@ -309,7 +316,7 @@ func metricText(v json.RawMessage) string {
 	if v == nil {
 		return "(none)"
 	}
-	return term.Truncate(human.Line(string(v)), 40)
+	return term.Truncate(human.Line(figures.Text(v)), 40)
 }
 
 func (t *diffText) durations() {

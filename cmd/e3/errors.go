@@ -176,6 +176,12 @@ func hint(err error) string {
 		if unknown.What == "run" {
 			return "on record are: " + human.Few(unknown.Known)
 		}
+		if unknown.What == runview.CompletedAt && len(unknown.Known) == 0 {
+			return "no completed run there has a commit on record: a start records that of its package file's folder"
+		}
+		if unknown.What == runview.CompletedAt {
+			return "completed runs are on record at: " + human.Few(unknown.Known)
+		}
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
 		}

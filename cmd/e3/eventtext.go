@@ -205,6 +205,9 @@ func startWords(d *events.Data) string {
 	if d.Package != "" {
 		text += ": " + d.Package
 	}
+	if g := d.Git.Sound(); g != nil {
+		text += ", commit " + g.Short()
+	}
 	if d.Filter != "" {
 		text += ", only " + d.Filter
 	}

@@ -48,7 +48,7 @@ A task has
 
   in             what it reads: [orders, clean.table] or {name: source}; "fit[*]" are all items of a matrix
   out            what it writes: a path (dir/ is a folder), or {model: m.pkl, log: log/}. The long form has file or dir,
-                 kind (metrics, plot) and executable
+                 kind (metrics, plot, report) and executable; metrics, plots and reports name files of a dir
   run            a script for bash, which has each name as a variable; or a list of arguments, with {name}
   matrix         a task for each item: {depth: [4, 8]}, or of an input or output that is a list
   env            variables with their values

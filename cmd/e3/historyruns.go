@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/cmd/e3/internal/render"
@@ -18,9 +19,18 @@ func writeRuns(a *app, w *render.Sheet, l *history.RunList, o *historyOptions) {
 		fmt.Fprintln(w, "None")
 		return
 	}
-	t := a.Headed(map[int]bool{3: true}, "RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY")
+	heads := []string{"RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY"}
+	commits := slices.ContainsFunc(l.Shown, func(r *runview.Report) bool { return r.Git != nil })
+	if commits {
+		heads = append(heads, "COMMIT")
+	}
+	t := a.Headed(map[int]bool{3: true}, heads...)
 	for _, run := range l.Shown {
-		runRow(a, t, run)
+		cells, notes := runCells(a, run)
+		if commits {
+			cells = append(cells, cmp.Or(run.Git.Short(), "-"))
+		}
+		t.Row(append(cells, strings.Join(notes, ", "))...)
 	}
 	w.Table(t, "")
 	if l.More {
@@ -29,7 +39,8 @@ func writeRuns(a *app, w *render.Sheet, l *history.RunList, o *historyOptions) {
 	o.writePlot(a, w, "run", l.Durations, false)
 }
 
-func runRow(a *app, t *render.Table, r *runview.Report) {
+// runCells are the cells of a run in a list, and notes about it.
+func runCells(a *app, r *runview.Report) (cells, notes []string) {
 	long, tasks := "", ""
 	switch {
 	case r.State != record.RunRunning:
@@ -40,7 +51,6 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	case r.Live:
 		long = human.Seconds(r.RanFor(a.Now())) + "…"
 	}
-	var notes []string
 	if text := human.Unheard(r.Heard.At, r.Heard.Lease, a.Now()); text != "" {
 		notes = append(notes, text)
 	}
@@ -61,5 +71,6 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	if p := r.Provenance; p != nil {
 		notes = append(notes, "imported "+runview.Whence(runview.Steps(p), a.Now())[0])
 	}
-	t.Row(human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(r.Process.Who(), "-"), strings.Join(notes, ", "))
+	cells = []string{human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(r.Process.Who(), "-")}
+	return cells, notes
 }

@@ -168,11 +168,16 @@ func readOpens(ctx context.Context, r *repo.Repo, ws string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := os.DirFS(p.Folder)
-	o.proposal = propose.Of(pkg, &propose.Project{
-		Files: files, Ignored: propose.Ignored(files), Made: func(rel string) string { return madeBy(ctx, r, ws, filepath.Join(p.Folder, rel)) },
-	}, runs)
+	o.proposal = propose.Of(pkg, projectIn(ctx, r, ws, p.Folder), runs)
 	return o, nil
+}
+
+// projectIn is the project in a folder.
+func projectIn(ctx context.Context, r *repo.Repo, ws, folder string) *propose.Project {
+	files := os.DirFS(folder)
+	return &propose.Project{
+		Files: files, Ignored: propose.Ignored(files), Made: func(rel string) string { return madeBy(ctx, r, ws, filepath.Join(folder, rel)) },
+	}
 }
 
 // openedBy lists the commands behind the results of a run.
@@ -209,7 +214,7 @@ func openedBy(ctx context.Context, r *repo.Repo, report *runview.Report) ([]prop
 		}
 		if !run.Succeeded && run.Traced {
 			lines, _ := failureLines(ctx, r.Executions, key, t.ExecutionID)
-			run.Lacks = lacked(lines)
+			run.Lacks = propose.Lacks(lines)
 		}
 		runs = append(runs, run)
 	}

@@ -138,6 +138,7 @@ func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
 		ended = "Waits"
 	}
 	w.Field(ended, "%s", cancelledBy(r))
+	w.Field("Commit", "%s", r.Git)
 	w.Field("Filter", "%s", r.Filter)
 	w.Field("Set", "%s", r.Set.String())
 	w.Field("Error", "%s", runError(r))

@@ -41,6 +41,7 @@ type startOptions struct {
 	filter     string
 	failFast   bool
 	noWait     bool
+	wait       string // until the workspace is free: "" not at all, 0 for ever
 	strict     bool
 	publish    string
 	durability string
@@ -88,6 +89,9 @@ With --room closed, tasks see what they declare and the system's programs, and n
 "room" wins over the option, which wins over the package's and over the setting room. It is for this start: a later one
 without it goes back, and takes what is cached.
 
+A workspace that another process runs, deploys or removes is busy: exit code 11. With --wait, start waits until it is free,
+for ever or at most as long as given (--wait=10m), and then begins as any other start: it sees the files as they are by then.
+
 With --offline, start sends no request to a shared repository: it uses what this machine has seen of it. The
 next start online sends the new results, as an import. Commands that read are offline if E3_OFFLINE is true.`,
 		Example: `  e3 start . prod
@@ -98,6 +102,9 @@ next start online sends the new results, as an import. Commands that read are of
   e3 start . prod --room closed
   e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkWait(args); err != nil {
+				return err
+			}
 			location, ws, err := startArgs(a, cmd, args, o.file)
 			if err != nil {
 				return err
@@ -109,7 +116,7 @@ next start online sends the new results, as an import. Commands that read are of
 				if o.watch != "" {
 					return runWatch(ctx, a, location, ws, &o)
 				}
-				return runStart(ctx, a, location, ws, &o)
+				return startOnce(ctx, a, location, ws, &o)
 			})
 		},
 	}
@@ -130,6 +137,8 @@ next start online sends the new results, as an import. Commands that read are of
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.BoolVar(&o.strict, "strict", false, "a task with may_fail fails the run as any other does")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
+	f.StringVar(&o.wait, "wait", "", "wait until a busy workspace is free, for ever or at most so long: --wait=10m")
+	f.Lookup("wait").NoOptDefVal = "0"
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
@@ -137,7 +146,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.Lookup("watch").NoOptDefVal = watchFinish
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "offline", "fail-fast", "strict", "no-wait", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "offline", "fail-fast", "strict", "no-wait", "wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "watch", watchFinish, watchStop)
@@ -232,12 +241,6 @@ func (o *limitOptions) parse() (limits, error) {
 		l.capacities[name] = n
 	}
 	return l, nil
-}
-
-// startOnce is runStart, of a copy of the options.
-func startOnce(ctx context.Context, a *app, location, ws string, o *startOptions) error {
-	once := *o
-	return runStart(ctx, a, location, ws, &once)
 }
 
 func runStart(ctx context.Context, a *app, location, ws string, o *startOptions) error {
@@ -560,7 +563,7 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		for _, line := range lines {
 			a.Notef("  | %s", human.Line(line))
 		}
-		sayUndeclared(ctx, a, r, ws, f.task, lines)
+		sayUndeclared(ctx, a, r, ws, f, lines)
 		if stream == executions.Stderr {
 			flag = " --stderr"
 		}

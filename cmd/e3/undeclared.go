@@ -2,111 +2,138 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"e3/executions"
-	"e3/internal/host/trace"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/propose"
 	"e3/internal/repo"
-	"e3/workspace"
-)
-
-// A command that misses a file says so in words of its own. If the project has the file, the reason is that the task does
-// not declare it.
-var (
-	missesFile   = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|not found|FileNotFoundError`)
-	missesModule = regexp.MustCompile(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
-	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
+	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // noGit is what git says where it finds no repository (doc/design.md, §7, "Environment").
 const noGit = "not a git repository"
 
-// sayUndeclared names files of the project that a failed command has missed, given the last lines of its log.
-func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws, task string, lines []string) {
+// The greatest sizes, for hints, of a package file that is read again, and of a file that is compared with inputs.
+const (
+	largestHinted = 1 << 20
+	largestHashed = 256 << 20
+)
+
+// sayUndeclared tells what to do about files that a failed command has missed, given the last lines of its log.
+func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws string, f failure, lines []string) {
 	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, noGit) }) {
 		a.Notef("  the project's git repository is no input of %s, so that git does not find it. What git tells can be one: "+
-			"key_env: [COMMIT], and COMMIT=$(git rev-parse HEAD) e3 start", human.Line(task))
+			"key_env: [COMMIT], and COMMIT=$(git rev-parse HEAD) e3 start", human.Line(f.task))
 	}
-	if !slices.ContainsFunc(lines, func(line string) bool { return missesFile.MatchString(line) || missesModule.MatchString(line) }) {
-		return
+	hints, err := hintsOf(ctx, r, ws, f, lines)
+	if err != nil {
+		return // the failure itself is told
+	}
+	const most = 3
+	for _, hint := range hints[:min(len(hints), most)] {
+		a.Notef("  %s", human.Line(hint))
+	}
+}
+
+// hintsOf are the hints for a failed execution.
+func hintsOf(ctx context.Context, r *repo.Repo, ws string, f failure, lines []string) ([]string, error) {
+	if !propose.TellsOfFiles(lines) {
+		return nil, nil
 	}
 	p, err := r.Workspaces.Datasets.Project(ctx, ws)
 	if err != nil || p.Folder == "" {
-		return
+		return nil, err
 	}
-	const most = 3
-	files := missed(p.Folder, lines)
-	for _, file := range files[:min(len(files), most)] {
-		a.Notef("  %s", human.Line(undeclared(p, task, file)))
+	if info, err := os.Stat(p.File); err != nil || info.Size() > largestHinted {
+		return nil, err
 	}
+	state, err := r.Workspaces.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	built, err := r.Workspaces.Packages.Load(ctx, state.PackageHash)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := offered(ctx, r, p.File, built)
+	if err != nil {
+		return nil, err
+	}
+	run, err := failedRun(ctx, r, p.Folder, f)
+	if err != nil {
+		return nil, err
+	}
+	run.Sources = sourcesOf(built, f.task)
+	return propose.Hints(pkg, projectIn(ctx, r, ws, p.Folder), run, lines, namesOf(p.Folder)), nil
 }
 
-// missed lists the files of a project that lines name as missing.
-func missed(folder string, lines []string) (files []string) {
-	ignored := propose.Ignored(os.DirFS(folder))
-	add := func(file string) bool {
-		if !fs.ValidPath(file) || file == "." || strings.HasPrefix(file, repo.DirName) || trace.Private(file) || ignored(file) {
-			return false
-		}
-		if _, err := os.Lstat(filepath.Join(folder, filepath.FromSlash(file))); err != nil {
-			return false
-		}
-		if !slices.Contains(files, file) {
-			files = append(files, file)
-		}
-		return true
+// failedRun is a failed execution with what was staged for it.
+func failedRun(ctx context.Context, r *repo.Repo, project string, f failure) (*propose.Run, error) {
+	key, _ := executions.ParseKey(f.key)
+	e, err := r.Executions.Get(ctx, key, f.execution)
+	if err != nil {
+		return nil, err
 	}
-	for _, line := range lines {
-		if m := missesModule.FindStringSubmatch(line); m != nil {
-			for _, dir := range []string{"", "src/", "lib/", "scripts/", "python/"} {
-				for _, name := range []string{m[1] + ".py", m[1], m[2], m[2] + ".js"} {
-					if name != "" && name != ".py" && name != ".js" && add(path.Clean(dir+name)) {
-						break
-					}
-				}
-			}
+	task, err := executions.LoadTask(ctx, r.Objects, key.Task)
+	if err != nil {
+		return nil, err
+	}
+	run := &propose.Run{Task: f.task}
+	for i, in := range task.Inputs {
+		if in.Kind.OfMachine() || i >= len(e.InputHashes) {
 			continue
 		}
-		if !missesFile.MatchString(line) {
-			continue
-		}
-		for _, word := range pathWord.FindAllString(line, -1) {
-			parts := strings.Split(path.Clean(filepath.ToSlash(strings.TrimRight(word, "."))), "/")
-			for i := range parts { // the longest end of the path that the project has
-				if add(strings.Join(parts[i:], "/")) {
-					break
-				}
+		staged := propose.Staged{Name: in.Name, Path: in.Path, Executable: in.Kind == record.KindExecutable}
+		if h, err := objectstore.ParseHash(e.InputHashes[i]); err == nil && in.Kind == record.KindDir {
+			staged.Has = func(rel string) bool {
+				_, err := tree.Lookup(ctx, r.Objects, h, rel)
+				return err == nil
 			}
 		}
+		run.Inputs = append(run.Inputs, staged)
 	}
-	return files
+	run.Content = func(rel string) bool {
+		name := filepath.Join(project, filepath.FromSlash(rel))
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > largestHashed {
+			return err == nil && info.Size() > largestHashed // in doubt nothing is said
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return false
+		}
+		defer file.Close()
+		content, err := objectstore.HashReader(ctx, file)
+		return err == nil && slices.Contains(e.InputHashes, content.Hash.String())
+	}
+	return run, nil
 }
 
-// lacked reports whether lines name a path of the working directory as missing.
-func lacked(lines []string) func(rel string) bool {
-	var named []string
-	for _, line := range lines {
-		if !missesFile.MatchString(line) {
-			continue
+// sourcesOf are the names of the inputs and tasks that a task reads.
+func sourcesOf(pkg *record.Package, task string) (names []string) {
+	i := slices.IndexFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == task })
+	if i < 0 {
+		return nil
+	}
+	for _, w := range pkg.Tasks[i].Wiring {
+		all := []string{w.Name}
+		for _, item := range w.Items {
+			all = append(all, item.Task, item.Input)
 		}
-		for _, word := range pathWord.FindAllString(line, -1) {
-			named = append(named, path.Clean(strings.TrimRight(word, ".")))
+		for _, name := range all {
+			base, _, _ := strings.Cut(name, "[")
+			if base, _, _ = strings.Cut(base, "."); base != "" && !slices.Contains(names, base) {
+				names = append(names, base)
+			}
 		}
 	}
-	return func(rel string) bool {
-		return slices.ContainsFunc(named, func(word string) bool {
-			return word == rel || path.IsAbs(word) && strings.HasSuffix(word, "/"+rel)
-		})
-	}
+	return names
 }
 
 // failureLines are the last lines of a failed command's standard error or, if that is empty, of its output; none if they
@@ -120,26 +147,4 @@ func failureLines(ctx context.Context, x *executions.Store, key executions.Key, 
 		}
 	}
 	return nil, executions.Stdout
-}
-
-// undeclared says what to write for a file that a task misses.
-func undeclared(p *workspace.Project, task, file string) string {
-	base, _, _ := strings.Cut(task, "[")
-	for i := range p.Inputs {
-		in := &p.Inputs[i]
-		if workspace.TakesIn(in, file) {
-			return fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", file, in.Name, base, in.Name)
-		}
-	}
-	name := strings.Map(func(r rune) rune {
-		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_') {
-			return r
-		}
-		return '_'
-	}, strings.ToLower(path.Base(file)))
-	kind := "file"
-	if info, err := os.Stat(filepath.Join(p.Folder, filepath.FromSlash(file))); err == nil && info.IsDir() {
-		kind = "dir"
-	}
-	return fmt.Sprintf("%s is in the project but not among the inputs of %s: write %s: {%s: %s} under inputs, and %s in its in", file, base, name, kind, file, name)
 }

@@ -42,12 +42,19 @@ type Run struct {
 	Inputs    []Staged
 	// Lacks reports whether the message of a command that failed names a path as missing; nil: no path.
 	Lacks func(rel string) bool
+	// For Hints: the inputs and tasks that the task reads, and whether an input has the content of a file of the
+	// project; nil: unknown.
+	Sources []string
+	Content func(rel string) bool
 }
 
 // A Staged is an input that the task declares.
 type Staged struct {
 	Name string
 	Path string // where the command finds it; "": it is not in the file system
+	// For Hints: whether it is staged as an executable, and, of a folder, whether it has a path.
+	Executable bool
+	Has        func(rel string) bool
 }
 
 // A Project is the folder of a package file.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,6 +20,8 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
+	"e3/internal/insight/figures"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -44,8 +47,21 @@ type item struct {
 	URL        string
 	Open       bool
 	Preview    *preview
-	Role       string // metrics, plot or report
+	Views      []record.View // of an output: what people look at in it
+	Seen       []*preview    // of files in a directory that views select
 }
+
+// view is what people see a file of the output as; rel is its path in a directory. It is nil for another file.
+func (it *item) view(rel string) *record.View {
+	i := slices.IndexFunc(it.Views, func(v record.View) bool { return rel == "" || figures.Covers(&v, rel) })
+	if i < 0 {
+		return nil
+	}
+	return &it.Views[i]
+}
+
+// isMetrics reports whether a view is of metrics.
+func isMetrics(v *record.View) bool { return v != nil && v.Kind == record.ViewMetrics }
 
 // preview shows content. One of its parts is set.
 type preview struct {
@@ -173,7 +189,7 @@ func (s *Server) preview(ctx context.Context, f *frame, e *executions.Execution,
 		}
 	}
 	if t.size > maxPreview {
-		if err := s.beginning(ctx, p, t, it.Role == "metrics" || isTable(it, rel)); err != nil {
+		if err := s.beginning(ctx, p, t, cmp.Or(rel, it.Path), isMetrics(it.view(rel)) || isTable(it, rel)); err != nil {
 			return fail(err)
 		}
 		return p
@@ -182,13 +198,13 @@ func (s *Server) preview(ctx context.Context, f *frame, e *executions.Execution,
 	if err != nil {
 		return fail(err)
 	}
-	p.show(data, t.kind, it.Role, isTable(it, rel))
+	p.show(data, t.kind, shownAs{cmp.Or(rel, it.Path), it.view(rel), isTable(it, rel)})
 	return p
 }
 
 // beginning shows the first lines of content that is too large to read for a page. The browser itself reads pictures
 // and documents.
-func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool) error {
+func (s *Server) beginning(ctx context.Context, p *preview, t thing, name string, table bool) error {
 	p.Note = human.Bytes(t.size) + " are too large to show here"
 	if t.kind == record.KindValue || t.kind == record.KindVariable {
 		return nil
@@ -216,7 +232,7 @@ func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool)
 			head = head[:i+1]
 		}
 		p.Note = fmt.Sprintf("its first %s of %s", human.Bytes(int64(len(head))), human.Bytes(t.size))
-		if m := report.TableOf(head); table && len(m.Head) > 0 {
+		if m := report.TableOf(name, head); table && len(m.Head) > 0 {
 			p.Table = &m
 			return nil
 		}
@@ -228,7 +244,7 @@ func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool)
 // isTable reports whether a file, or a file in a directory, is a table by its name.
 func isTable(it *item, rel string) bool {
 	name := strings.ToLower(cmp.Or(rel, it.Path, it.Name))
-	return strings.HasSuffix(name, ".csv")
+	return strings.HasSuffix(name, ".csv") || strings.HasSuffix(name, ".tsv")
 }
 
 // wholeRunes cuts off the beginning of a character at the end of a part of a text.
@@ -244,8 +260,33 @@ func wholeRunes(data []byte) []byte {
 	return data
 }
 
+// viewed returns the paths of some files in a directory that views select.
+func (s *Server) viewed(ctx context.Context, e *executions.Execution, task *record.Task, it *item) []string {
+	output, err := objectstore.ParseHash(e.OutputHash)
+	if err != nil || it.Kind != record.KindDir.String() {
+		return nil
+	}
+	var list []string
+	for i := range it.Views {
+		files, _, err := figures.Find(ctx, s.stores.Objects, &it.Views[i], output, true, maxOpened)
+		for _, f := range files {
+			if err == nil && f.Inner && len(list) < maxOpened && !slices.Contains(list, f.Path) {
+				list = append(list, f.Path)
+			}
+		}
+	}
+	return list
+}
+
+// shownAs says how a file is seen: its name with the ending, and the view that selects it.
+type shownAs struct {
+	name  string
+	view  *record.View
+	table bool
+}
+
 // show chooses how content is seen.
-func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
+func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 	if kind == record.KindValue || kind == record.KindVariable {
 		v, err := value.Decode(data)
 		if err == nil {
@@ -270,9 +311,9 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 		if p.Raw == "" {
 			p.Text = clipped(data, p)
 		}
-	case format == "text/plain" && role == "plot" && p.chart(data):
-	case format == "text/plain" && (role == "metrics" || table):
-		if t := report.TableOf(data); len(t.Head) > 0 {
+	case format == "text/plain" && as.view != nil && as.view.Kind == record.ViewPlot && p.chart(as, data):
+	case format == "text/plain" && (isMetrics(as.view) || as.table):
+		if t := report.TableOf(as.name, data); len(t.Head) > 0 {
 			p.Table = &t
 			return
 		}
@@ -288,11 +329,16 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 	}
 }
 
-// chart shows a table of numbers as a chart, if it is one.
-func (p *preview) chart(data []byte) bool {
-	c, ok := report.ChartOf(p.Name, data)
-	p.Chart = c.Drawing
-	return ok
+// chart shows a table as a chart, if it is one that can be drawn.
+func (p *preview) chart(as shownAs, data []byte) bool {
+	list, reason := report.ChartsOf(report.Plotted{Name: as.name, Plot: as.view.Plot}, data)
+	if len(list) > 0 {
+		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing })
+	}
+	if reason != "" {
+		p.Note = "not drawn: " + reason
+	}
+	return len(list) > 0
 }
 
 func indented(data []byte) string {

@@ -93,18 +93,18 @@ func (a *archive) add(m part) {
 	switch {
 	case m.dir:
 		task.Output.Entries = []record.OutputEntry{{Name: "out", Path: "out/dir", Kind: record.KindDir}}
-		declared.Policy.OutputKinds = []record.EnvVar{{Name: "out", Value: m.kind}}
+		declared.Policy.Views = []record.View{view("", "", m.kind)}
 		out = a.tree(m.outputs)
 	case len(m.outputs) == 1 && m.outputs[0].name == "":
 		o := m.outputs[0]
 		task.Output.Entries = []record.OutputEntry{{Name: "out", Path: o.file, Kind: record.KindFile}}
-		declared.Policy.OutputKinds = []record.EnvVar{{Name: "out", Value: o.kind}}
+		declared.Policy.Views = []record.View{view("", o.file, o.kind)}
 		out = a.object([]byte(o.content))
 	case len(m.outputs) > 0:
 		task.Output.Multi = true
 		for _, o := range m.outputs {
 			task.Output.Entries = append(task.Output.Entries, record.OutputEntry{Name: o.name, Path: o.file, Kind: record.KindFile})
-			declared.Policy.OutputKinds = append(declared.Policy.OutputKinds, record.EnvVar{Name: o.name, Value: o.kind})
+			declared.Policy.Views = append(declared.Policy.Views, view(o.name, o.file, o.kind))
 		}
 		out = a.tree(m.outputs)
 	default:

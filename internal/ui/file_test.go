@@ -218,7 +218,7 @@ func TestWhatIsMissing(t *testing.T) {
 	a.store()
 	page := a.page()
 	wantIn(t, page, "The outputs of gone cannot be shown: its execution is no longer in the repository.", "a format that a page cannot show", "too large for this page",
-		"its first 64.0 KiB", "no JSON object: unexpected EOF", "Of the directory dir of many only the first 24 files are shown.", "dir/p00.png", "dir/p23.png")
+		"its first 64.0 KiB", "it is not JSON: unexpected EOF", "Of the directory dir of many only the first 24 files are shown.", "dir/p00.png", "dir/p23.png")
 	if strings.Contains(page, "p24.png") {
 		t.Error("there are more files of the directory than are said")
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,7 +192,7 @@ func (b *bench) run(live bool, list ...made) {
 			declared.Wiring = append(declared.Wiring, record.Wire{Kind: record.WireOutput, Name: from})
 		}
 		if m.kind != "" {
-			declared.Policy.OutputKinds = []record.EnvVar{{Name: "out", Value: m.kind}}
+			declared.Policy.Views = []record.View{view("", m.file, m.kind)}
 		}
 		hash := b.object(task.Encode())
 		declared.Task = hash.String()
@@ -345,4 +347,13 @@ func small() []made {
 		{name: "train[2]", state: runview.TaskSuccess, took: 9 * time.Second, file: "m.json", output: `{"accuracy": 0.7}`, kind: "metrics", reads: []string{"clean"}},
 		{name: "broken", state: runview.TaskFailed, took: time.Second, stderr: "\x1b[31mValueError\x1b[0m: no <data>\n", file: "b", reads: []string{"train[2]"}},
 	}
+}
+
+// view marks an output as metrics, plot or report; file is "" for a directory.
+func view(entry, file, kind string) record.View {
+	v := record.View{Entry: entry, Kind: record.ViewKind(slices.Index(record.ViewKind(0).Cases(), kind))}
+	if file != "" {
+		v.Path = path.Base(file)
+	}
+	return v
 }

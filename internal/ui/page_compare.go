@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"e3/internal/insight/compare"
+	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 )
@@ -59,6 +60,7 @@ func (b *compareBody) sides(f *frame) h.Node {
 			}),
 			line("Status", func(s *compare.Seen) h.Node { return h.If(s.Status != "", state(s.Status)) }),
 			line("Package", func(s *compare.Seen) h.Node { return h.Line(s.Package) }),
+			h.If(b.D.A.Git != nil || b.D.B.Git != nil, line("Commit", func(s *compare.Seen) h.Node { return h.Line(s.Git.String()) })),
 			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt.Time)) }),
 			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) }),
 		}))
@@ -101,6 +103,9 @@ func (b *compareBody) metrics() h.Node {
 		if m.Entry != "" {
 			title += " · " + m.Entry
 		}
+		if m.File != "" {
+			title += " · " + m.File
+		}
 		said := sameText(len(m.Changes), m.Same)
 		if m.More > 0 {
 			said += fmt.Sprintf(", %d more differ", m.More)
@@ -109,7 +114,7 @@ func (b *compareBody) metrics() h.Node {
 			said += "; " + unknown
 		}
 		rows := h.Map(m.Changes, func(c compare.Metric) h.Node {
-			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", string(c.Was)), cell("td.num", string(c.Is)),
+			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", figures.Text(c.Was)), cell("td.num", figures.Text(c.Is)),
 				number(c.DeltaText()))
 		})
 		return h.El("article.figure", h.El("h3", h.Line(title)),

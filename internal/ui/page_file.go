@@ -18,8 +18,8 @@ func (b *fileBody) page(f *frame) h.Node {
 		b.tasks(f),
 		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
-		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figures(c.Pictures()),
-			h.If(len(c.Documents()) > 0, h.El("div.documents", figures(c.Documents()))))),
+		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figureList(c.Pictures()),
+			h.If(len(c.Documents()) > 0, h.El("div.documents", figureList(c.Documents()))))),
 		h.If(len(c.Notes) > 0, part("missing", "What is not shown", items(c.Notes, h.Class("note")))),
 		b.logs(),
 	}
@@ -128,7 +128,7 @@ func streams(t report.TaskLog) h.Node {
 }
 
 // figures are plots, pictures and documents.
-func figures(list []report.Figure) h.Node {
+func figureList(list []report.Figure) h.Node {
 	if len(list) == 0 {
 		return nil
 	}
@@ -175,5 +175,5 @@ func frameOf(label string, document h.Node) h.Node {
 type chartsBody []report.Figure
 
 func (b chartsBody) page(f *frame) h.Node {
-	return h.Group{h.El("h1", h.Text(f.Title)), h.El("section", h.Attr("aria-label", "Plots"), figures(b))}
+	return h.Group{h.El("h1", h.Text(f.Title)), h.El("section", h.Attr("aria-label", "Plots"), figureList(b))}
 }

@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"e3/gc"
@@ -99,6 +100,7 @@ func (b *historyBody) table(f *frame) h.Node {
 		return h.El("p.lead", h.Text("None"))
 	}
 	rows := make(h.Group, len(b.Runs))
+	commits := slices.ContainsFunc(b.Runs, func(r *runview.Report) bool { return r.Git != nil })
 	for i, r := range b.Runs {
 		compared := ""
 		if i+1 < len(b.Runs) && f.Place.get("status") == "" {
@@ -108,11 +110,14 @@ func (b *historyBody) table(f *frame) h.Node {
 		rows[i] = h.El("tr", h.ID("r-"+r.RunID),
 			h.El("th.mono", h.Attr("scope", "row"), link(f.runURL(r.RunID), h.Text(short(r.RunID)))),
 			h.El("td", badge(r.Status())), cell("td.when", stamp(r.StartedAt)), number(took), cell("td", summaryText(r)),
-			cell("td.opt", r.PackageRef), cell("td.opt", r.Process.Who()),
+			cell("td.opt", r.PackageRef), cell("td.opt", r.Process.Who()), h.If(commits, cell("td.opt", cmp.Or(r.Git.Short(), "-"))),
 			h.El("td.about", h.Line(noteOf(r)), h.If(compared != "", h.Text(" "), link(compared, h.Text("compare")))))
 	}
-	columns := heads("Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt", "Note")
-	return section("runs", "Runs", table("", "tasks flow", "Runs, the latest first", columns, rows),
+	columns := []string{"Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt"}
+	if commits {
+		columns = append(columns, "Commit.opt")
+	}
+	return section("runs", "Runs", table("", "tasks flow", "Runs, the latest first", heads(append(columns, "Note")...), rows),
 		h.If(b.More, more(f.With("all", "1"), "earlier runs")))
 }
 

@@ -315,14 +315,18 @@ func (b *taskBody) dataView() h.Node {
 
 func (it item) output() h.Node {
 	said := it.Kind + " at " + it.Path
-	if it.Role != "" {
-		said += " · " + it.Role
+	var kinds []string
+	for _, v := range it.Views {
+		if k := v.Kind.String(); !slices.Contains(kinds, k) {
+			kinds, said = append(kinds, k), said+" · "+k
+		}
 	}
 	shown := h.Node(nil)
 	if it.Preview != nil {
 		shown = it.Preview.draw()
 	}
-	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), shown)
+	seen := h.Map(it.Seen, func(p *preview) h.Node { return h.Group{h.El("h4", h.Line(p.Name)), p.draw()} })
+	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), shown, seen)
 }
 
 func (it item) input() h.Node {

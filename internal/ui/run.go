@@ -129,6 +129,7 @@ func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
 		add("Duration", human.Duration(r.RanFor(s.o.Now()))+" so far")
 	}
 	add("By", r.Process.Who())
+	add("Commit", r.Git.String())
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)

@@ -330,15 +330,18 @@ func (s *Server) data(ctx context.Context, f *frame, b *taskBody) error {
 		out := &task.Output.Entries[i]
 		it := item{Name: out.Name, Kind: out.Kind.String(), Path: out.Path, Size: -1, URL: f.With("io", "out", "n", out.Name, "path", "")}
 		if declared != nil {
-			for _, k := range declared.Policy.OutputKinds {
-				if k.Name == out.Name {
-					it.Role = k.Value
+			for _, v := range declared.Policy.Views {
+				if v.Entry == out.Name || v.Entry == "" {
+					it.Views = append(it.Views, v)
 				}
 			}
 		}
 		if e.OutputHash != "" && f.Place.get("n") == "" && opened < maxOpened {
 			opened++
 			it.Preview = s.preview(ctx, f, e, task, &it, "out", "")
+			for _, rel := range s.viewed(ctx, e, task, &it) {
+				it.Seen = append(it.Seen, s.preview(ctx, f, e, task, &it, "out", rel))
+			}
 		}
 		b.Outputs = append(b.Outputs, it)
 	}

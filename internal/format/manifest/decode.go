@@ -63,12 +63,11 @@ var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
-	outputKeys   = []string{"file", "dir", "kind", "executable"}
+	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}
-	roleNames    = []string{"metrics", "plot", "report"}
 	inputSources = inputKeys[:6]
 )
 

@@ -138,18 +138,31 @@ func TestOutputs(t *testing.T) {
 			{Name: "model", Path: "model.pkl"}, {Name: "plots", Path: "plots", Kind: manifest.Dir},
 			{Name: "metrics", Path: "metrics.json"}, {Name: "html", Path: "report.html"},
 		},
-		"whole": {{Name: "out", Path: "copy", Kind: manifest.Dir}},
+		"evaluate": {{Name: "out", Path: "eval", Kind: manifest.Dir}},
+		"curves":   {{Name: "roc", Path: "out/roc.json"}, {Name: "log", Path: "log.csv"}},
+		"whole":    {{Name: "out", Path: "copy", Kind: manifest.Dir}},
 	}
-	wantKinds := map[string][]record.EnvVar{
-		"pages": {{Name: "out", Value: "plot"}}, "train": {{Name: "metrics", Value: "metrics"}, {Name: "html", Value: "report"}},
+	roc := record.Plot{X: "fpr", Y: []string{"tpr"}, Title: "ROC", XLabel: "false", YLabel: "true", Template: "scatter"}
+	wantViews := map[string][]record.View{
+		"pages": {{Kind: record.ViewPlot}},
+		"train": {{Entry: "metrics", Path: "metrics.json", Kind: record.ViewMetrics}, {Entry: "html", Path: "report.html", Kind: record.ViewReport}},
+		"evaluate": {
+			{Path: "metrics.json", Kind: record.ViewMetrics}, {Path: "live/*.json", Kind: record.ViewMetrics}, {Path: "plots", Kind: record.ViewPlot},
+			{Path: "roc.json", Kind: record.ViewPlot, Plot: roc}, {Kind: record.ViewPlot, Path: "deep/**/*.csv"}, {Path: "r.html", Kind: record.ViewReport},
+		},
+		"curves": {
+			{Entry: "roc", Path: "roc.json", Kind: record.ViewPlot, Plot: roc},
+			{Entry: "log", Path: "log.csv", Kind: record.ViewPlot, Plot: record.Plot{Y: []string{"loss", "val_loss"}}},
+			{Entry: "log", Path: "log.csv", Kind: record.ViewPlot, Plot: record.Plot{X: "epoch", Y: []string{"acc"}}},
+		},
 	}
 	got := map[string][]manifest.Output{}
 	for _, task := range d.Tasks {
 		got[task.Name] = task.Outputs
-		if diff := cmp.Diff(wantKinds[task.Name], task.Policy.OutputKinds); diff != "" {
-			t.Errorf("kinds of the outputs of %s differ (-want +got):\n%s", task.Name, diff)
+		if diff := cmp.Diff(wantViews[task.Name], task.Policy.Views); diff != "" {
+			t.Errorf("views of %s differ (-want +got):\n%s", task.Name, diff)
 		}
-		if several := task.Name == "train"; task.Several != several {
+		if several := task.Name == "train" || task.Name == "curves"; task.Several != several {
 			t.Errorf("%s: Several = %v, want %v", task.Name, task.Several, several)
 		}
 	}

@@ -69,7 +69,7 @@ var inputWords = map[string]string{
 }
 
 var outputWords = map[string]string{
-	"path": "write file: or dir:", "type": "write kind: metrics, plot or report", "metrics": "write kind: metrics", "plot": "write kind: plot", "cache": cleans, "persist": cleans, "temp": cleans, "desc": "outputs have no description; write one at the task", "description": "outputs have no description; write one at the task",
+	"path": "write file: or dir:", "type": "write kind: metrics, plot or report", "plot": "write kind: plot, with x, y and title beside it", "report": "write kind: report, or reports: of a directory", "metric": "write kind: metrics, or metrics: of a directory", "columns": "write y: [loss, accuracy]", "xlabel": "write x_label:", "ylabel": "write y_label:", "cache": cleans, "persist": cleans, "temp": cleans, "desc": "outputs have no description; write one at the task", "description": "outputs have no description; write one at the task",
 }
 
 // elsewhere returns what to write in place of another tool's word in a mapping with the known keys; "" for other words.

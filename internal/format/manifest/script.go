@@ -6,8 +6,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxScript is the greatest length in bytes of a script that is parsed. Linux allows no longer argument for bash, and
-// the bound keeps hostile nesting from exhausting the stack.
+// maxScript is the greatest length in bytes of a script that is parsed. The bound keeps hostile nesting from exhausting
+// the stack.
 const maxScript = 128 << 10
 
 // A use is the expansion of a variable outside of quotes.

@@ -245,12 +245,12 @@ func lastPart(source string) string {
 func (d *policyReader) outputs(where string, n *node, spec *Spec) {
 	where += ": out"
 	if n.kind != mapNode {
-		spec.Outputs = []Output{d.output(where, n, "out")}
+		spec.Outputs = []Output{d.output(where, n, "out", false)}
 		return
 	}
 	for i := 0; i < len(n.list); i += 2 {
 		if key := &n.list[i]; key.kind == stringNode && (key.text == "file" || key.text == "dir") {
-			spec.Outputs = []Output{d.output(where, n, "out")}
+			spec.Outputs = []Output{d.output(where, n, "out", false)}
 			return
 		}
 	}
@@ -263,11 +263,12 @@ func (d *policyReader) outputs(where string, n *node, spec *Spec) {
 			d.report.add(key.pos, inputNameRule, "%s: %q is not an output name", where, truncate(key.text))
 			return
 		}
-		spec.Outputs = append(spec.Outputs, d.output(where+": "+key.text, v, d.intern(key.text)))
+		spec.Outputs = append(spec.Outputs, d.output(where+": "+key.text, v, d.intern(key.text), true))
 	})
 }
 
-func (d *policyReader) output(where string, n *node, name string) Output {
+// output reads one output; several says that the task has more under names.
+func (d *policyReader) output(where string, n *node, name string, several bool) Output {
 	out := Output{Name: name}
 	switch n.kind {
 	case stringNode:
@@ -275,7 +276,11 @@ func (d *policyReader) output(where string, n *node, name string) Output {
 	case mapNode:
 		var paths int
 		var executable *node
+		seen := views{policyReader: d, where: where}
 		d.fields(where, n, outputKeys, func(key, v *node) {
+			if seen.field(key, v) {
+				return
+			}
 			switch key.text {
 			case "file", "dir":
 				if paths++; paths > 1 {
@@ -290,13 +295,6 @@ func (d *policyReader) output(where string, n *node, name string) Output {
 				if key.text == "dir" {
 					out.Kind = Dir
 				}
-			case "kind":
-				if v.kind != stringNode {
-					d.wrongType(where+": kind", v, "metrics, plot or report")
-				} else if !slices.Contains(roleNames, v.text) {
-					d.report.add(v.pos, d.suggest(v.text, roleNames), "%s: kind %q is not metrics, plot or report", where, truncate(v.text))
-				}
-				d.OutputKinds = append(d.OutputKinds, record.EnvVar{Name: name, Value: d.intern(v.text)})
 			case "executable":
 				executable = v
 				out.Executable, _ = d.boolean(where+": executable", v)
@@ -308,6 +306,10 @@ func (d *policyReader) output(where string, n *node, name string) Output {
 		if executable != nil && out.Kind == Dir {
 			d.report.add(executable.pos, "", "%s: only a file can be executable", where)
 		}
+		if !several {
+			name = ""
+		}
+		seen.done(&out, name)
 	default:
 		d.wrongType(where, n, "a path or a mapping")
 	}

@@ -216,6 +216,17 @@ var wires = rapid.Custom(func(t *rapid.T) record.Wire {
 	return w
 })
 
+var views = rapid.Custom(func(t *rapid.T) record.View {
+	v := record.View{Entry: texts.Draw(t, "entry"), Path: texts.Draw(t, "path"), Kind: kinds[record.ViewKind](3).Draw(t, "kind")}
+	if rapid.Bool().Draw(t, "drawn") {
+		v.Plot = record.Plot{
+			X: texts.Draw(t, "x"), Y: few(texts).Draw(t, "y"), Title: texts.Draw(t, "title"), XLabel: texts.Draw(t, "x label"),
+			YLabel: texts.Draw(t, "y label"), Template: texts.Draw(t, "template"),
+		}
+	}
+	return v
+})
+
 var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 	if rapid.Bool().Draw(t, "default") {
 		return record.Policy{}
@@ -226,7 +237,7 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 		Resources: few(rapid.Custom(func(t *rapid.T) record.Amount {
 			return record.Amount{Name: texts.Draw(t, "name"), Value: amounts.Draw(t, "value")}
 		})).Draw(t, "resources"),
-		Priority: numbers.Draw(t, "priority"), OutputKinds: few(envVars).Draw(t, "kinds"),
+		Priority: numbers.Draw(t, "priority"), Views: few(views).Draw(t, "views"),
 	}
 	if rapid.Bool().Draw(t, "says more") {
 		p.RetryOn, p.Lost = few(texts).Draw(t, "on"), record.LostRetries(rapid.Int64Min(-1).Draw(t, "lost"))

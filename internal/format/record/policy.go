@@ -35,11 +35,10 @@ type Policy struct {
 	MayFail bool   `json:"mayFail,omitempty"` // its failure does not fail the run
 	// Batch is the greatest number of items for one command; 0: the task does not run in batches.
 	Batch  int64    `beast2:",min=0,max=1000" json:"batch,omitempty" fact:"batch:%s items"`
-	Limits bool     `json:"limits,omitempty"` // CPU and Memory are limits, where the machine can hold them
-	Queue  string   `json:"queue,omitempty"`  // queue for workers; "": the run's queue
-	Labels []string `json:"labels,omitempty"` // a worker must have all of them
-	// OutputKinds maps entries to metrics, plot or report.
-	OutputKinds []EnvVar `beast2:",dict" json:"outputKinds,omitempty" fact:"kind of"`
+	Limits bool     `json:"limits,omitempty"`             // CPU and Memory are limits, where the machine can hold them
+	Queue  string   `json:"queue,omitempty"`              // queue for workers; "": the run's queue
+	Labels []string `json:"labels,omitempty"`             // a worker must have all of them
+	Views  []View   `json:"views,omitempty" fact:"shown"` // what people look at among the outputs
 }
 
 // MostPassed is the number of later tasks that may overtake a task that waits for cores or memory, in a local run and

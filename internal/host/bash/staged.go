@@ -1,6 +1,7 @@
 package bash
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -13,11 +14,11 @@ import (
 // by the variables that hold them. If a script assigns such a variable, or has a function of such a name, that variable
 // or name stays. A script that does not parse stays as it is, and bash says what is wrong.
 func Staged(script string, files map[string]string) string {
-	if len(files) == 0 || len(script) > maxScript {
+	if len(files) == 0 {
 		return script
 	}
-	file, err := syntax.NewParser().Parse(strings.NewReader(script), "")
-	if err != nil {
+	file := parse(script)
+	if file == nil {
 		return script
 	}
 	own, names := owned(file), slices.Collect(maps.Values(files))
@@ -52,6 +53,39 @@ func Staged(script string, files map[string]string) string {
 		}
 	}
 	return script
+}
+
+// maxStatement is the greatest length in bytes of a statement that is parsed. The bound keeps hostile nesting from
+// exhausting the stack.
+const maxStatement = 32 << 10
+
+var errStatement = errors.New("a statement is too long")
+
+// parse parses a script; nil if it does not parse.
+func parse(script string) *syntax.File {
+	source, file := &source{strings.NewReader(script), maxStatement}, &syntax.File{}
+	for stmt, err := range syntax.NewParser().StmtsSeq(source) {
+		if err != nil {
+			return nil
+		}
+		file.Stmts, source.left = append(file.Stmts, stmt), maxStatement
+	}
+	return file
+}
+
+// A source is what is left to read of a script before its next statement must end.
+type source struct {
+	script *strings.Reader
+	left   int
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.left == 0 && s.script.Len() > 0 {
+		return 0, errStatement
+	}
+	n, err := s.script.Read(p[:min(len(p), s.left)])
+	s.left -= n
+	return n, err
 }
 
 // owned are the names that a script itself assigns or defines.

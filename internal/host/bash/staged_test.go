@@ -1,6 +1,7 @@
 package bash_test
 
 import (
+	"strings"
 	"testing"
 
 	"e3/internal/host/bash"
@@ -45,5 +46,20 @@ func TestStaged(t *testing.T) {
 	}
 	if got := bash.Staged("sort x", nil); got != "sort x" {
 		t.Errorf("without files: %s", got)
+	}
+}
+
+// A long script is no other than a short one; hostile nesting is left to bash.
+func TestStagedLong(t *testing.T) {
+	files := map[string]string{"prog": "sort"}
+	long := strings.Repeat("echo a line of a long script # sort\n", 20_000)
+	if got, want := bash.Staged(long+"sort x\n", files), long+"./sort x\n"; got != want {
+		t.Errorf("a script of %d bytes ends in %q", len(long), got[len(got)-20:])
+	}
+	for _, nested := range []string{"(", "$(", "{ ", "if a; then ", "\"$("} {
+		script := strings.Repeat(nested, 4<<20/len(nested)) + "sort"
+		if got := bash.Staged(script, files); got != script {
+			t.Errorf("%q, nested: changed to %d bytes", nested, len(got))
+		}
 	}
 }

@@ -156,6 +156,7 @@ type Part struct {
 type Metrics struct {
 	Task    string   `json:"task"`
 	Entry   string   `json:"entry,omitempty"` // of several outputs
+	File    string   `json:"file,omitempty"`  // in an output that is a directory
 	Changes []Metric `json:"changes"`         // by key
 	Same    int      `json:"same"`
 	More    int      `json:"more,omitempty"`
@@ -167,7 +168,7 @@ type Metrics struct {
 type Metric struct {
 	Key     string          `json:"key"`
 	Change  Change          `json:"change"`
-	Was     json.RawMessage `json:"was,omitempty"`
+	Was     json.RawMessage `json:"was,omitempty"` // a number that JSON lacks is the text NaN, Infinity or -Infinity
 	Is      json.RawMessage `json:"is,omitempty"`
 	Delta   *float64        `json:"delta,omitempty"`   // of two numbers
 	Percent *float64        `json:"percent,omitempty"` // of the first value, if not 0

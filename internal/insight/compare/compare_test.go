@@ -65,7 +65,7 @@ func TestCompare(t *testing.T) {
 				"output first changed: file 48 → file 13",
 				"output score changed: +0 -0 ~2 -70 bytes; log changed; metrics changed",
 				"output second changed: file 50 → file 15",
-				"metrics score.metrics: the metrics are not JSON: unexpected EOF",
+				"metrics score.metrics: it is not JSON: unexpected EOF",
 			},
 		},
 		{
@@ -214,7 +214,7 @@ func TestCompare(t *testing.T) {
 				"output first changed: file 48 → file 5",
 				"output score changed: +0 -0 ~2 -86 bytes; log changed; metrics changed",
 				"output second changed: file 50 → file 7",
-				"metrics score.metrics: the metrics are not JSON: invalid character 'o' looking for beginning of value",
+				"metrics score.metrics: it is not JSON: invalid character 'o' looking for beginning of value",
 			},
 		},
 	} {

@@ -2,49 +2,32 @@ package compare
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"e3/internal/format/record"
-	"e3/objectstore"
-	"e3/objectstore/tree"
+	"e3/internal/insight/figures"
 )
 
-// Bounds on a metrics file that is read into memory.
-const (
-	maxMetrics = 4 << 20 // bytes
-	maxDepth   = 64
-	maxKeys    = 16 << 20 // bytes of all keys
-)
-
-// kindMetrics marks an output that holds JSON to be compared by key.
-const kindMetrics = "metrics"
-
-// metrics compares the metrics files of outputs that both sides have.
+// metrics compares the files of metrics of outputs that both sides have.
 func (c *comparison) metrics(d *Difference) error {
-	marked := map[string]map[string]bool{} // task → entries
+	marked := map[string][]record.View{} // by task: views of either side
 	for _, side := range []*side{c.was, c.is} {
 		if side.pkg == nil {
 			continue
 		}
 		for i := range side.pkg.Tasks {
 			t := &side.pkg.Tasks[i]
-			for _, k := range t.Policy.OutputKinds {
-				if k.Value != kindMetrics {
-					continue
+			for _, v := range t.Policy.Views {
+				same := func(w record.View) bool { return w.Entry == v.Entry && w.Path == v.Path }
+				if v.Kind == record.ViewMetrics && !slices.ContainsFunc(marked[t.Name], same) {
+					marked[t.Name] = append(marked[t.Name], v)
 				}
-				if marked[t.Name] == nil {
-					marked[t.Name] = map[string]bool{}
-				}
-				marked[t.Name][k.Name] = true
 			}
 		}
 	}
@@ -55,45 +38,67 @@ func (c *comparison) metrics(d *Difference) error {
 		if !ok || !also {
 			continue
 		}
-		for _, entry := range slices.Sorted(maps.Keys(marked[name])) {
-			m, err := c.metricsOf(name, entry, was, is)
-			if err != nil {
-				return fmt.Errorf("metrics of %s: %w", name, err)
-			}
-			if m != nil {
-				d.Metrics = append(d.Metrics, *m)
-			}
+		if err := c.metricsOf(d, name, marked[name], was, is); err != nil {
+			return fmt.Errorf("metrics of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// metricsOf compares one metrics file; nil where no value differs.
-func (c *comparison) metricsOf(task, entry string, was, is record.Leaf) (*Metrics, error) {
-	m := &Metrics{Task: task, Entry: entry, Changes: []Metric{}}
-	if was.Kind == record.LeafFile && is.Kind == record.LeafFile {
-		m.Entry = ""
+// metricsOf compares the files of metrics of a task.
+func (c *comparison) metricsOf(d *Difference, task string, views []record.View, was, is record.Leaf) error {
+	type place struct{ entry, file string }
+	files := map[place]*[2]viewed{}
+	for i := range views {
+		for k, leaf := range []record.Leaf{was, is} {
+			list, err := find(c.ctx, c.objects, &views[i], leaf)
+			if err != nil {
+				return err
+			}
+			for _, f := range list {
+				at := place{f.Entry, f.file()}
+				if files[at] == nil {
+					files[at] = &[2]viewed{}
+				}
+				files[at][k] = f
+			}
+		}
 	}
-	a, lostA, err := c.metricsFile(was, entry)
-	if err != nil {
-		return nil, err
+	for _, at := range slices.SortedFunc(maps.Keys(files), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.entry, b.entry), cmp.Compare(a.file, b.file))
+	}) {
+		m, err := c.metricsFile(files[at])
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			m.Task, m.Entry, m.File = task, at.entry, at.file
+			d.Metrics = append(d.Metrics, *m)
+		}
 	}
-	b, lostB, err := c.metricsFile(is, entry)
-	if err != nil {
-		return nil, err
-	}
-	if bytes.Equal(a, b) && lostA == "" && lostB == "" {
+	return nil
+}
+
+// metricsFile compares a file of both sides; nil if no value differs.
+func (c *comparison) metricsFile(sides *[2]viewed) (*Metrics, error) {
+	if sides[0].lost == "" && sides[1].lost == "" && sides[0].Hash == sides[1].Hash {
 		return nil, nil
 	}
-	old, faultA := flatten(a)
-	now, faultB := flatten(b)
-	if m.Unknown = join(firstOf(lostA, faultA), firstOf(lostB, faultB)); m.Unknown != "" {
+	var values [2]map[string]json.RawMessage
+	for k := range sides {
+		var err error
+		if values[k], err = sides[k].values(c.ctx, c.objects); err != nil {
+			return nil, err
+		}
+	}
+	m := &Metrics{Changes: []Metric{}, Unknown: join(sides[0].lost, sides[1].lost)}
+	if m.Unknown != "" {
 		return m, nil
 	}
-	keys := maps.Clone(old)
-	maps.Copy(keys, now)
+	keys := maps.Clone(values[0])
+	maps.Copy(keys, values[1])
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		change, differs := compareMetric(key, old[key], now[key])
+		change, differs := compareMetric(key, values[0][key], values[1][key])
 		switch {
 		case !differs:
 			m.Same++
@@ -107,112 +112,6 @@ func (c *comparison) metricsOf(task, entry string, was, is record.Leaf) (*Metric
 		return nil, nil // other bytes, the same values
 	}
 	return m, nil
-}
-
-func firstOf(a string, err error) string {
-	if a == "" && err != nil {
-		return err.Error()
-	}
-	return a
-}
-
-// metricsFile reads the metrics of an output: the output itself if it is a file, or else one of its entries. A missing
-// entry is empty; lost says why an existing one cannot be read.
-func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost string, err error) {
-	h, err := objectstore.ParseHash(l.Hash)
-	if err != nil {
-		return nil, "", err
-	}
-	if l.Kind == record.LeafDir {
-		e, err := tree.Lookup(c.ctx, c.objects, h, entry)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil, "", nil
-		case errors.Is(err, objectstore.ErrNotFound):
-			return nil, "an output is no longer here", nil
-		case err != nil:
-			return nil, "", err
-		case e.Kind != tree.KindFile:
-			return nil, "it is no file", nil
-		}
-		h = e.Hash
-	}
-	data, err = objectstore.ReadAll(c.ctx, c.objects, h, maxMetrics)
-	var large *objectstore.TooLargeError
-	switch {
-	case errors.Is(err, objectstore.ErrNotFound):
-		return nil, "an output is no longer here", nil
-	case errors.As(err, &large):
-		return nil, fmt.Sprintf("it is larger than %d MiB", maxMetrics>>20), nil
-	}
-	return data, "", err
-}
-
-// flatten returns the values of a JSON document by their keys, each as JSON. Empty data holds no values.
-func flatten(data []byte) (map[string]json.RawMessage, error) {
-	f := flattener{values: map[string]json.RawMessage{}}
-	if len(data) == 0 {
-		return f.values, nil
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var doc any
-	if err := dec.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("the metrics are not JSON: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the metrics are more than one JSON document")
-	}
-	return f.values, f.add("", doc, 0)
-}
-
-type flattener struct {
-	values map[string]json.RawMessage
-	bytes  int
-}
-
-func (f *flattener) add(key string, v any, depth int) error {
-	if depth > maxDepth {
-		return fmt.Errorf("the metrics nest deeper than %d levels", maxDepth)
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		for name, item := range v {
-			if err := f.add(member(key, name), item, depth+1); err != nil {
-				return err
-			}
-		}
-		if len(v) > 0 {
-			return nil
-		}
-	case []any:
-		for i, item := range v {
-			if err := f.add(key+"["+strconv.Itoa(i)+"]", item, depth+1); err != nil {
-				return err
-			}
-		}
-		if len(v) > 0 {
-			return nil
-		}
-	}
-	if f.bytes += len(key); f.bytes > maxKeys {
-		return errors.New("the metrics are too large to be compared by key")
-	}
-	text, err := json.Marshal(v)
-	f.values[key] = text
-	return err
-}
-
-// member is the key of a member of an object. Names with characters that separate keys are quoted, so that no two keys
-// are the same.
-func member(key, name string) string {
-	if name == "" || strings.ContainsAny(name, `.[]"`) {
-		return key + "[" + strconv.Quote(name) + "]"
-	}
-	if key == "" {
-		return name
-	}
-	return key + "." + name
 }
 
 // compareMetric compares two values; one may be missing.
@@ -236,8 +135,8 @@ func compareMetric(key string, was, is json.RawMessage) (m Metric, differs bool)
 		m.differ(float64(a), delta)
 		return m, true
 	}
-	a, okA := number(was)
-	b, okB := number(is)
+	a, okA := figures.Number(was)
+	b, okB := figures.Number(is)
 	if !okA || !okB {
 		return m, true
 	}
@@ -261,7 +160,7 @@ func (m *Metric) DeltaText() string {
 }
 
 func (m *Metric) differ(was, delta float64) {
-	if math.IsInf(delta, 0) {
+	if math.IsInf(delta, 0) || math.IsNaN(delta) {
 		return
 	}
 	m.Delta = &delta
@@ -274,15 +173,6 @@ func integers(a, b json.RawMessage) (x, y int64, ok bool) {
 	x, errA := strconv.ParseInt(string(a), 10, 64)
 	y, errB := strconv.ParseInt(string(b), 10, 64)
 	return x, y, errA == nil && errB == nil
-}
-
-// number reads a JSON number that a float64 can hold.
-func number(text json.RawMessage) (float64, bool) {
-	if c := text[0]; c != '-' && (c < '0' || c > '9') {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(string(text), 64)
-	return f, err == nil
 }
 
 // whole reports whether a number is written without a fraction or an exponent.

@@ -8,16 +8,14 @@ import (
 	"e3/internal/parallel"
 )
 
-// kindPlot marks an output that is a plot: a table of numbers, or a picture.
-const kindPlot = "plot"
-
-// A Plot is the content of an output that a side's package marks as a plot.
+// A Plot is the content of a file that a side's package marks as a plot.
 type Plot struct {
-	Side  string
-	Task  string // with its label
-	Entry string // "" for the only output of a task
-	Data  []byte // nil: Lost says why
-	Lost  string
+	Side string
+	Task string // with its label
+	Name string // of the file; in a directory its path
+	record.Plot
+	Data []byte // nil: Lost says why
+	Lost string
 }
 
 // Plots reads the plots of all sides, in the order of the sides and their tasks.
@@ -28,30 +26,18 @@ func (s Stores) Plots(ctx context.Context, sides []Side) ([]Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		var list []Plot
-		if d.pkg != nil {
-			for i := range d.pkg.Tasks {
-				for _, k := range d.pkg.Tasks[i].Policy.OutputKinds {
-					if k.Value == kindPlot {
-						list = append(list, Plot{Side: d.String(), Task: d.pkg.Tasks[i].Name, Entry: k.Name})
-					}
-				}
-			}
+		files, err := d.views(ctx, record.ViewPlot)
+		if err != nil {
+			return nil, err
 		}
-		err = parallel.Each(ctx, len(list), func(ctx context.Context, i int) (err error) {
-			p := &list[i]
-			leaf, ok := d.outputs.leaves[p.Task]
-			if !ok || leaf.Kind == record.LeafUnassigned {
-				p.Lost = "it has no output"
-				return nil
+		list := make([]Plot, len(files))
+		err = parallel.Each(ctx, len(files), func(ctx context.Context, i int) error {
+			f := &files[i]
+			data, err := f.read(ctx, d.objects)
+			if err != nil {
+				return fmt.Errorf("plot of %s in %s: %w", f.task, d, err)
 			}
-			c := comparison{ctx: ctx, objects: d.objects}
-			if p.Data, p.Lost, err = c.metricsFile(leaf, p.Entry); err != nil {
-				return fmt.Errorf("plot of %s in %s: %w", p.Task, p.Side, err)
-			}
-			if leaf.Kind == record.LeafFile {
-				p.Entry = ""
-			}
+			list[i] = Plot{Side: d.String(), Task: f.task, Name: f.name(), Plot: f.Plot, Data: data, Lost: f.lost}
 			return nil
 		})
 		if err != nil {

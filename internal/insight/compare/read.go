@@ -114,17 +114,22 @@ func (s Stores) readPackage(ctx context.Context, d *side) error {
 // readRun reads a run.
 func (s Stores) readRun(ctx context.Context, d *side) error {
 	id := d.Side.Run
-	if d.What == Earlier {
-		var err error
-		if id, err = s.earlier(ctx, d.Side); err != nil {
-			return err
-		}
+	var err error
+	switch d.What {
+	case Earlier:
+		id, err = s.earlier(ctx, d.Side)
+	case Commit:
+		id, err = s.Runs.AtCommit(ctx, d.Workspace, d.Side.Commit)
+	}
+	if err != nil {
+		return err
 	}
 	r, err := s.Runs.Report(ctx, d.Workspace, id)
 	if err != nil {
 		return err
 	}
 	d.RunID, d.Status, d.Package, d.Imported = r.RunID, r.Status(), r.PackageRef, r.Provenance != nil
+	d.Git = r.Git
 	d.StartedAt, d.CompletedAt = moment.At(r.StartedAt), moment.At(r.CompletedAt)
 	if r.Filter != "" {
 		d.notef("it was asked for %s only", r.Filter)

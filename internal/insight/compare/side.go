@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"e3/internal/events"
 	"e3/internal/format/moment"
 )
 
@@ -20,6 +21,7 @@ const (
 	Workspace What = iota // its present datasets
 	Run                   // a run of the workspace, by the beginning of the run's id
 	Earlier               // a run of the workspace, by the number of later runs
+	Commit                // the latest completed run of the workspace at a commit or branch of git
 	Next                  // the next start: package file and inputs on disk, and their results in the cache
 )
 
@@ -28,6 +30,7 @@ type Side struct {
 	Workspace string `json:"workspace"`
 	What      What   `json:"-"`
 	Run       string `json:"-"` // Run: the beginning of an id
+	Commit    string `json:"-"` // Commit: a branch, or the beginning of a commit
 	Back      int    `json:"-"` // Earlier: 0 is the run that the workspace shows
 }
 
@@ -68,9 +71,26 @@ func ParseSide(text, workspace string) (Side, error) {
 	return s, nil
 }
 
-// String is the side as ParseSide reads it.
+// ParseCommit reads a side that is named by a commit or a branch: "ws@main", or "main" in the given workspace.
+func ParseCommit(text, workspace string) (Side, error) {
+	s := Side{Workspace: workspace, What: Commit, Commit: text}
+	if ws, commit, ok := strings.Cut(text, "@"); ok {
+		s.Commit = commit
+		if ws != "" {
+			s.Workspace = ws
+		}
+	}
+	if s.Commit == "" {
+		return s, fmt.Errorf("%q names no commit", text)
+	}
+	return s, nil
+}
+
+// String is the side as ParseSide reads it, or as ParseCommit does.
 func (s Side) String() string {
 	switch s.What {
+	case Commit:
+		return s.Workspace + "@" + s.Commit
 	case Run:
 		return s.Workspace + "@" + s.Run
 	case Earlier:
@@ -94,6 +114,7 @@ type Seen struct {
 	Status      string      `json:"status,omitempty"` // of a run
 	StartedAt   moment.Time `json:"startedAt,omitzero"`
 	CompletedAt moment.Time `json:"completedAt,omitzero"`
+	Git         *events.Git `json:"git,omitempty"` // the commit at which a run began
 	Imported    bool        `json:"imported,omitempty"`
 	Notes       []string    `json:"notes,omitempty"` // remarks
 }

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/insight/figures"
 	"e3/internal/parallel"
 	"e3/objectstore"
 )
@@ -35,8 +37,9 @@ type Column struct {
 	of metric
 }
 
-// metric is the place of a metric: the task without its label, the entry of its output, and the key in the file.
-type metric struct{ base, entry, key string }
+// metric is the place of a metric: the task without its label, the entry of its output, the file in a directory, and the key in the
+// file.
+type metric struct{ base, entry, file, key string }
 
 // Better tells which values of a metric are better.
 type Better string
@@ -53,8 +56,8 @@ type TableRow struct {
 	Item    string                     `json:"item,omitempty"`
 	Run     string                     `json:"run,omitempty"`
 	Params  map[string]json.RawMessage `json:"params"`
-	Metrics map[string]json.RawMessage `json:"metrics"`
-	Ms      int64                      `json:"ms"` // of its tasks' executions, earlier ones included
+	Metrics map[string]json.RawMessage `json:"metrics"` // a number that JSON lacks is the text NaN, Infinity or -Infinity
+	Ms      int64                      `json:"ms"`      // of its tasks' executions, earlier ones included
 	Notes   []string                   `json:"notes,omitempty"`
 
 	found map[metric]json.RawMessage
@@ -125,50 +128,28 @@ func (s Stores) rows(ctx context.Context, d *side) ([]*TableRow, error) {
 		}
 		return r
 	}
-	type source struct {
-		task  string
-		entry string
-		data  []byte
-		lost  string
+	files, err := d.views(ctx, record.ViewMetrics)
+	if err != nil {
+		return nil, err
 	}
-	var sources []source
-	if d.pkg != nil {
-		for i := range d.pkg.Tasks {
-			for _, k := range d.pkg.Tasks[i].Policy.OutputKinds {
-				if k.Value == kindMetrics {
-					sources = append(sources, source{task: d.pkg.Tasks[i].Name, entry: k.Name})
-				}
-			}
-		}
-	}
-	err = parallel.Each(ctx, len(sources), func(ctx context.Context, i int) (err error) {
-		src := &sources[i]
-		leaf, ok := d.outputs.leaves[src.task]
-		if !ok {
-			src.lost = "has no output"
-			return nil
-		}
-		c := comparison{ctx: ctx, objects: d.objects}
-		src.data, src.lost, err = c.metricsFile(leaf, src.entry)
-		if leaf.Kind == record.LeafFile {
-			src.entry = ""
-		}
+	values := make([]map[string]json.RawMessage, len(files))
+	err = parallel.Each(ctx, len(files), func(ctx context.Context, i int) (err error) {
+		values[i], err = files[i].values(ctx, d.objects)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i := range sources {
-		src := &sources[i]
-		base, item := splitLabel(src.task)
+	for i := range files {
+		f := &files[i]
+		base, item := splitLabel(f.task)
 		r := row(item)
-		values, err := flatten(src.data)
-		if src.lost != "" || err != nil {
-			r.Notes = append(r.Notes, src.task+": "+firstOf(src.lost, err))
+		if f.lost != "" {
+			r.Notes = append(r.Notes, f.task+": "+f.lost)
 			continue
 		}
-		for key, v := range values {
-			r.found[metric{base, src.entry, key}] = v
+		for key, v := range values[i] {
+			r.found[metric{base, f.Entry, f.file(), key}] = v
 		}
 	}
 	if len(list) == 0 {
@@ -337,17 +318,17 @@ func spread(list map[string]json.RawMessage, at string, text json.RawMessage) er
 }
 
 // nameMetrics makes the columns. A metric is named by its key alone if all metrics come from one output, else also by
-// its task, and by the entry if the task has several.
+// its task, and by the entry and the file in a directory if the task has several.
 func (t *Table) nameMetrics() {
-	entries := map[string]map[string]bool{}
+	entries := map[string]map[[2]string]bool{}
 	seen := map[metric]bool{}
 	var all []metric
 	for _, r := range t.Rows {
 		for m := range r.found {
 			if entries[m.base] == nil {
-				entries[m.base] = map[string]bool{}
+				entries[m.base] = map[[2]string]bool{}
 			}
-			entries[m.base][m.entry] = true
+			entries[m.base][[2]string{m.entry, m.file}] = true
 			if !seen[m] {
 				seen[m] = true
 				all = append(all, m)
@@ -355,11 +336,14 @@ func (t *Table) nameMetrics() {
 		}
 	}
 	slices.SortFunc(all, func(a, b metric) int {
-		return cmp.Or(cmp.Compare(a.base, b.base), cmp.Compare(a.entry, b.entry), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.base, b.base), cmp.Compare(a.entry, b.entry), cmp.Compare(a.file, b.file), cmp.Compare(a.key, b.key))
 	})
 	for _, m := range all {
 		name := m.key
 		if len(entries[m.base]) > 1 {
+			if m.file != "" {
+				name = strings.Trim(m.file+":"+name, ":") // as DVC writes it
+			}
 			name = strings.Trim(m.entry+"."+name, ".")
 		}
 		if len(entries) > 1 {
@@ -420,9 +404,9 @@ func (t *Table) best(c *Column) {
 		if len(text) == 0 {
 			continue
 		}
-		v, ok := number(text)
+		v, ok := figures.Number(text)
 		switch {
-		case !ok:
+		case !ok || math.IsNaN(v):
 		case c.Best == nil:
 			top, c.Best = v, []int{i}
 		case v == top:
@@ -474,10 +458,11 @@ func (t *Table) sort(column string) error {
 	return nil
 }
 
-// compareJSON orders numbers by size. All other values come after numbers, ordered as text.
+// compareJSON orders numbers by size. All other values come after numbers, ordered as text; NaN is among them.
 func compareJSON(x, y json.RawMessage) int {
-	a, okA := number(x)
-	b, okB := number(y)
+	a, okA := figures.Number(x)
+	b, okB := figures.Number(y)
+	okA, okB = okA && !math.IsNaN(a), okB && !math.IsNaN(b)
 	switch {
 	case okA && okB:
 		return cmp.Compare(a, b)

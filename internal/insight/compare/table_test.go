@@ -23,7 +23,7 @@ func tableOf(values ...string) *Table {
 	for i, v := range values {
 		r := &TableRow{Side: string(rune('a' + i)), found: map[metric]json.RawMessage{}, Params: map[string]json.RawMessage{"same": []byte("1")}}
 		if v != "" {
-			r.found[metric{"fit", "", "loss"}] = json.RawMessage(v)
+			r.found[metric{"fit", "", "", "loss"}] = json.RawMessage(v)
 			r.Params["p"] = json.RawMessage(v)
 		}
 		t.Rows = append(t.Rows, r)
@@ -35,7 +35,7 @@ func tableOf(values ...string) *Table {
 
 func TestBest(t *testing.T) {
 	for values, want := range map[string]string{
-		"3 1 2": "1", "1 1 2": "0 1", "1 1 1": "", "1": "", "x 1 2": "1", `"a" 2 1`: "2", "- 5 4": "2", "1.0 1 2": "0 1", "null 3": "",
+		"3 1 2": "1", "1 1 2": "0 1", "1 1 1": "", "1": "", "x 1 2": "1", `"a" 2 1`: "2", "- 5 4": "2", "1.0 1 2": "0 1", "null 3": "", `"NaN" 2 1`: "2", `"NaN" "NaN" 1`: "", `"Infinity" 2`: "1", `"-Infinity" 2`: "0",
 	} {
 		list := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(values, "x", `"x"`), "- ", "null "))
 		table := tableOf(list...)
@@ -77,10 +77,11 @@ func TestColumns(t *testing.T) {
 		t.Errorf("parameters %v, want p alone", table.Params)
 	}
 	two := &Table{Rows: []*TableRow{{found: map[metric]json.RawMessage{
-		{"fit", "", "loss"}: nil, {"eval", "a", "loss"}: nil, {"eval", "b", "loss"}: nil, {"eval", "b", ""}: nil,
+		{"fit", "", "", "loss"}: nil, {"eval", "a", "", "loss"}: nil, {"eval", "b", "", "loss"}: nil, {"eval", "b", "", ""}: nil,
+		{"eval", "c", "live/m.json", "loss"}: nil,
 	}}}}
 	two.nameMetrics()
-	if got, want := two.names(), []string{"eval.a.loss", "eval.b", "eval.b.loss", "fit.loss"}; !slices.Equal(got, want) {
+	if got, want := two.names(), []string{"eval.a.loss", "eval.b", "eval.b.loss", "eval.c.live/m.json:loss", "fit.loss"}; !slices.Equal(got, want) {
 		t.Errorf("columns %v, want %v", got, want)
 	}
 }

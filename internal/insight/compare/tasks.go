@@ -294,6 +294,12 @@ func fieldFacts(list []fact, v reflect.Value) []fact {
 		case value.Kind() == reflect.Struct:
 			list = fieldFacts(list, value)
 		case value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0:
+		case value.Kind() == reflect.Slice && value.Type().Elem().Implements(reflect.TypeFor[fmt.Stringer]()):
+			texts := make([]string, value.Len())
+			for k := range texts {
+				texts[k] = fmt.Sprint(value.Index(k))
+			}
+			list = append(list, fact{"policy", name, strings.Join(texts, "; ")})
 		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
 			for k := range value.Len() {
 				pair := value.Index(k)

@@ -1,19 +1,20 @@
-// Package plot draws tables of numbers as line charts in SVG. The tables of several tasks, such as the items of a
-// matrix, become one chart with a line for each.
+// Package plot draws tables in SVG: as lines, points, bars or confusion matrices. The tables of several tasks, such as the items of a
+// matrix, are drawn together.
 package plot
 
 import (
 	"bytes"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/figures"
+	h "e3/internal/insight/markup"
 )
 
 // Bounds of a table.
@@ -24,127 +25,174 @@ const (
 	tiny       = 1e-290
 )
 
-// A Table is the content of a plot: the first column is the x axis, each other column with a number a line.
+// A Chart can be drawn.
+type Chart interface {
+	// Drawing draws the chart as an element of a page, which needs [Style].
+	Drawing(title string) h.Node
+	// Caption says what is drawn: "loss by step". It may be empty.
+	Caption() string
+	// Note says what the drawing cannot; it may be empty.
+	Note() string
+}
+
+// A Table is the content of a plot.
 type Table struct {
-	X      string   // the name of the first column
+	X      string   // the name of the column of the x axis
 	Labels []string // its texts, unless At has it as numbers
 	At     []float64
 	Names  []string    // of the other columns
 	Values [][]float64 // by column and row; NaN: none
+	Y      string      // the column of names of bars, or the second one of a confusion matrix
+	Texts  []string    // its texts
+	TextsX []string    // of a confusion matrix: those of X
 }
 
-// Read reads a CSV or TSV table with a header, or a JSON list of objects. It reports false for other content, and for
-// a table without a column of numbers beside the first.
-func Read(data []byte) (*Table, bool) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	text := bytes.TrimSpace(data)
-	if len(text) == 0 || !utf8.Valid(text) || text[0] == '<' {
-		return nil, false
-	}
-	if text[0] == '[' {
-		head, rows, ok := objects(text)
-		return tableOf(head, rows, ok)
-	}
-	r := csv.NewReader(bytes.NewReader(data))
-	if line, _, _ := bytes.Cut(text, []byte("\n")); bytes.Contains(line, []byte("\t")) {
-		r.Comma = '\t'
-	}
-	rows, err := r.ReadAll()
-	if err != nil || len(rows) < 2 {
-		return nil, false
-	}
-	return tableOf(rows[0], rows[1:], true)
+// NotATableError says why a file is not drawn.
+type NotATableError struct{ Reason string }
+
+func (e *NotATableError) Error() string { return e.Reason }
+
+func notATable(format string, args ...any) error {
+	return &NotATableError{fmt.Sprintf(format, args...)}
 }
 
-// objects reads a JSON list of flat objects; the columns are in the order of their first appearance.
-func objects(data []byte) (head []string, rows [][]string, ok bool) {
-	var list []json.RawMessage
-	if json.Unmarshal(data, &list) != nil || len(list) > maxRows {
-		return nil, nil, false
+// Read reads the table of a plot: the first one of the document that has the columns which the plot names. Without names, x is the
+// first column, and y are the other ones that are numbers. A confusion matrix takes the first two columns, and bars take the first
+// column for names and the next one of numbers. An error is a *NotATableError.
+func Read(name string, data []byte, p *record.Plot) (*Table, error) {
+	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '<' {
+		return nil, notATable("it is no table")
 	}
-	at := map[string]int{}
-	for _, item := range list {
-		d := json.NewDecoder(bytes.NewReader(item))
-		d.UseNumber()
-		if t, err := d.Token(); err != nil || t != json.Delim('{') {
-			return nil, nil, false
-		}
-		row := make([]string, len(head))
-		for d.More() {
-			key, err := d.Token()
-			if err != nil {
-				return nil, nil, false
-			}
-			v, err := d.Token()
-			if _, nested := v.(json.Delim); nested || err != nil {
-				return nil, nil, false
-			}
-			name := key.(string)
-			i, known := at[name]
-			if !known {
-				if i = len(head); i >= maxColumns {
-					return nil, nil, false
-				}
-				at[name], head, row = i, append(head, name), append(row, "")
-			}
-			switch v := v.(type) {
-			case json.Number:
-				row[i] = v.String()
-			case string:
-				row[i] = v
-			case bool:
-				row[i] = strconv.FormatBool(v)
-			}
-		}
-		rows = append(rows, row)
+	doc, err := figures.Read(name, data)
+	if err != nil {
+		return nil, notATable("%v", err)
 	}
-	return head, rows, true
+	var first error
+	for _, t := range doc.Tables() {
+		if len(t.Rows) == 0 {
+			continue
+		}
+		table, err := tableOf(t, p)
+		if err == nil {
+			return table, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = notATable("it has no rows of a table with a header")
+	}
+	return nil, first
 }
 
-func tableOf(head []string, rows [][]string, ok bool) (*Table, bool) {
-	if !ok || len(head) < 2 || len(head) > maxColumns || len(rows) == 0 || len(rows) > maxRows {
-		return nil, false
+func tableOf(t *figures.Table, p *record.Plot) (*Table, error) {
+	if len(t.Rows) > maxRows {
+		return nil, notATable("it has more than %d rows", maxRows)
 	}
-	t := &Table{X: name(head[0])}
-	column := func(c int) (list []float64, numbers, others int) {
-		list = make([]float64, len(rows))
-		for i, row := range rows {
-			list[i] = math.NaN()
-			if c >= len(row) || strings.TrimSpace(row[c]) == "" {
-				continue
-			}
-			v, err := strconv.ParseFloat(strings.TrimSpace(row[c]), 64)
-			switch {
-			case err != nil && !errors.Is(err, strconv.ErrRange), math.Abs(v) > 1/tiny:
-				others++
-				continue
-			case math.Abs(v) < tiny: // the distance of ticks stays a normal number
-				v = 0
-			}
-			if list[i] = v; !math.IsNaN(v) {
-				numbers++
-			}
+	index := func(column string) (int, error) {
+		i := slices.Index(t.Head, column)
+		if i < 0 {
+			return 0, notATable("it has no column %s; there are %s", human.Line(column), human.Few(t.Head))
 		}
-		return list, numbers, others
+		return i, nil
 	}
-	at, numbers, _ := column(0)
-	if numbers == len(rows) {
-		t.At = at
-	} else {
-		for _, row := range rows {
-			label := ""
-			if len(row) > 0 {
-				label = name(row[0])
-			}
-			t.Labels = append(t.Labels, label)
+	var at []int // of y
+	for _, y := range p.Y {
+		i, err := index(y)
+		if err != nil {
+			return nil, err
+		}
+		at = append(at, i)
+	}
+	x := 0
+	var err error
+	if p.X != "" {
+		if x, err = index(p.X); err != nil {
+			return nil, err
 		}
 	}
-	for c := 1; c < len(head); c++ {
-		if list, numbers, others := column(c); numbers > 0 && others == 0 {
-			t.Names, t.Values = append(t.Names, name(head[c])), append(t.Values, list)
+	switch p.Template {
+	case "confusion", "confusion_normalized":
+		if p.X == "" && len(at) > 0 && at[0] == 0 {
+			x = 1
+		}
+		return pairs(t, p, x, at)
+	case "bar_horizontal", "bar_horizontal_sorted":
+		return barTable(t, p, x, at)
+	}
+	return lineTable(t, p, x, at)
+}
+
+// lineTable has the columns of lines and points.
+func lineTable(t *figures.Table, p *record.Plot, x int, y []int) (*Table, error) {
+	table := &Table{X: name(t.Head[x])}
+	if p.X == "" && slices.Contains(y, x) { // no column is left for x but the number of the row
+		table.X, x = "row", -1
+		for i := range t.Rows {
+			table.At = append(table.At, float64(i))
 		}
 	}
-	return t, len(t.Names) > 0
+	if x >= 0 {
+		if at, numbers, _ := numbersOf(t, x); numbers == len(t.Rows) {
+			table.At = at
+		} else {
+			table.Labels = textsOf(t, x)
+		}
+	}
+	chosen := y
+	for i := range t.Head {
+		if len(y) == 0 && i != x && len(chosen) < maxColumns {
+			chosen = append(chosen, i)
+		}
+	}
+	for _, c := range chosen {
+		list, numbers, others := numbersOf(t, c)
+		switch {
+		case numbers > 0 && (others == 0 || len(y) > 0):
+			table.Names, table.Values = append(table.Names, name(t.Head[c])), append(table.Values, list)
+		case len(y) > 0:
+			return nil, notATable("its column %s has no numbers", human.Line(t.Head[c]))
+		}
+	}
+	if len(table.Names) == 0 {
+		return nil, notATable("it has no column of numbers beside the first")
+	}
+	return table, nil
+}
+
+// numbersOf reads a column. What is not finite is no number, and a gap in a line.
+func numbersOf(t *figures.Table, c int) (list []float64, numbers, others int) {
+	list = make([]float64, len(t.Rows))
+	for i, row := range t.Rows {
+		list[i] = math.NaN()
+		if c >= len(row) || strings.TrimSpace(row[c]) == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(row[c]), 64)
+		switch {
+		case err != nil && !errors.Is(err, strconv.ErrRange):
+			others++
+			continue
+		case math.IsNaN(v), math.Abs(v) > 1/tiny:
+			continue
+		case math.Abs(v) < tiny: // the distance of ticks stays a normal number
+			v = 0
+		}
+		list[i] = v
+		numbers++
+	}
+	return list, numbers, others
+}
+
+func textsOf(t *figures.Table, c int) []string {
+	list := make([]string, len(t.Rows))
+	for i, row := range t.Rows {
+		if c < len(row) {
+			list[i] = name(row[c])
+		}
+	}
+	return list
 }
 
 // name makes a text from a file fit for a chart.
@@ -156,68 +204,89 @@ type Item struct {
 	*Table
 }
 
-// A Chart is a set of lines over one x axis.
-type Chart struct {
-	X, Y   string
-	Labels []string // of the x axis: x is an index of them; nil: x is a number
-	Lines  []Line
-}
-
-// A Line is a line of a chart. NaN in X or Y breaks it.
-type Line struct {
-	Name string
-	X, Y []float64
-}
-
-// Alone draws the table of one task: a chart with a line for each column.
-func Alone(t *Table) *Chart {
-	c := &Chart{X: t.X, Labels: t.Labels}
-	for i, name := range t.Names {
-		c.Lines = append(c.Lines, Line{Name: name, X: t.place(nil), Y: t.Values[i]})
+// Draw draws the tables of one plot: a chart, or one for each column, or for each item.
+func Draw(items []Item, p *record.Plot) []Chart {
+	switch p.Template {
+	case "confusion", "confusion_normalized":
+		return matrices(items, p)
+	case "bar_horizontal", "bar_horizontal_sorted":
+		return []Chart{barsOf(items, p)}
 	}
-	if len(c.Lines) == 1 {
-		c.Y, c.Lines[0].Name = c.Lines[0].Name, ""
-	}
-	return c
-}
-
-// Together draws the tables of several tasks: a chart for each column, with a line for each task that has it.
-func Together(items []Item) []*Chart {
-	var labels []string
-	index := map[string]float64{}
-	words := false
-	var names []string
-	seen := map[string]bool{}
-	for _, it := range items {
-		words = words || it.At == nil
-		for _, n := range it.Names {
-			if !seen[n] {
-				seen[n], names = true, append(names, n)
-			}
+	list := lines(items, p)
+	charts := make([]Chart, len(list))
+	for i, c := range list {
+		c.template = p.Template
+		if p.XLabel != "" {
+			c.X = name(p.XLabel)
 		}
+		if p.YLabel != "" {
+			c.Y = name(p.YLabel)
+		}
+		charts[i] = c
 	}
-	if words {
+	return charts
+}
+
+// lines are the charts of lines or points. One task has one chart, with a line for each column. So have several tasks if the plot
+// chooses its columns or has a title; else they have a chart for each column, with a line for each task.
+func lines(items []Item, p *record.Plot) []*Lines {
+	index, labels := places(items)
+	if len(items) > 1 && len(p.Y) == 0 && p.Title == "" {
+		var names []string
 		for _, it := range items {
-			for _, l := range it.labels() {
-				if _, ok := index[l]; !ok {
-					index[l], labels = float64(len(labels)), append(labels, l)
+			for _, n := range it.Names {
+				if !slices.Contains(names, n) && len(names) < maxColumns {
+					names = append(names, n)
 				}
 			}
 		}
-	}
-	var charts []*Chart
-	for _, n := range names[:min(len(names), maxColumns)] {
-		c := &Chart{X: items[0].X, Y: n, Labels: labels}
-		for _, it := range items {
-			i := slices.Index(it.Names, n)
-			if i < 0 {
-				continue
+		var charts []*Lines
+		for _, n := range names {
+			c := &Lines{X: items[0].X, Y: n, Labels: labels}
+			for _, it := range items {
+				if i := slices.Index(it.Names, n); i >= 0 {
+					c.Lines = append(c.Lines, Line{Name: it.Name, X: it.place(index), Y: it.Values[i]})
+				}
 			}
-			c.Lines = append(c.Lines, Line{Name: it.Name, X: it.place(index), Y: it.Values[i]})
+			charts = append(charts, c)
 		}
-		charts = append(charts, c)
+		return charts
 	}
-	return charts
+	c := &Lines{X: items[0].X, Labels: labels}
+	columns := map[string]bool{}
+	for _, it := range items {
+		for i, n := range it.Names {
+			columns[n] = true
+			c.Lines = append(c.Lines, Line{Name: strings.TrimSpace(it.Name + " " + n), X: it.place(index), Y: it.Values[i]})
+		}
+	}
+	if len(columns) == 1 { // the axis names it
+		c.Y = items[0].Names[0]
+		for i := range c.Lines {
+			c.Lines[i].Name = items[i].Name
+		}
+	}
+	return []*Lines{c}
+}
+
+// places are the places on the x axis of labels that tasks share; none if all tasks have numbers there.
+func places(items []Item) (index map[string]float64, labels []string) {
+	index = map[string]float64{}
+	words := slices.ContainsFunc(items, func(it Item) bool { return it.At == nil })
+	if len(items) == 1 { // a label that repeats is a place of its own
+		return index, items[0].Labels
+	}
+	for _, it := range items {
+		if !words {
+			break
+		}
+		for _, l := range it.labels() {
+			if _, ok := index[l]; !ok {
+				index[l], labels = float64(len(labels)), append(labels, l)
+			}
+		}
+	}
+	return index, labels
 }
 
 // labels are the texts of the x axis.
@@ -232,7 +301,7 @@ func (t *Table) labels() []string {
 	return list
 }
 
-// place returns the places of the rows on the x axis. index has the places of labels; nil: the place of a label is
+// place returns the places of the rows on the x axis. index has the places of labels; if it is empty, the place of a label is
 // its row.
 func (t *Table) place(index map[string]float64) []float64 {
 	if t.At != nil && len(index) == 0 {

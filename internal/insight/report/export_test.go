@@ -2,7 +2,7 @@ package report
 
 // MetricsTable reads a file of metrics and returns the lines of its table, and its note.
 func MetricsTable(data []byte) (lines [][]string, note string) {
-	m := &metricSource{file: file{task: "t", name: "m.json"}, values: map[string]Cell{}}
+	m := &metricSource{file: file{task: "t", name: "m"}, values: map[string]Cell{}}
 	m.read(data)
 	o := &outputs{metrics: []*metricSource{m}, page: &Contents{}}
 	t := o.tables()[0]

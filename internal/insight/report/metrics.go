@@ -1,18 +1,15 @@
 package report
 
 import (
-	"bytes"
-	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"e3/internal/human"
+	"e3/internal/insight/figures"
 	"e3/objectstore"
 )
 
@@ -20,7 +17,6 @@ import (
 const (
 	maxKeys    = 400 // of one file
 	maxColumns = 24  // columns of a table of several files
-	maxDepth   = 32
 	maxValue   = 200 // bytes of a text
 	maxCSVRows = 200
 )
@@ -41,12 +37,12 @@ type Cell struct {
 	Number      bool
 }
 
-// TableOf reads a JSON object, or a CSV table with a header, as a table; a note says why it is none.
-func TableOf(data []byte) Table {
-	m := &metricSource{values: map[string]Cell{}}
+// TableOf reads a file of metrics or a table, whose format its name says, as a table; a note says why it is none.
+func TableOf(name string, data []byte) Table {
+	m := &metricSource{file: file{name: name}, values: map[string]Cell{}}
 	m.read(data)
 	if m.table != nil {
-		return m.csv()
+		return m.asTable()
 	}
 	return m.alone()
 }
@@ -56,7 +52,7 @@ type metricSource struct {
 	file
 	keys   []string
 	values map[string]Cell
-	table  [][]string // of a CSV file
+	table  *figures.Table // of a CSV or TSV file
 	note   string
 }
 
@@ -77,131 +73,52 @@ func (o *outputs) readMetrics(f file) error {
 		return err
 	}
 	m.read(data)
-	o.rows += max(len(m.keys), len(m.table), 1)
+	o.rows += max(len(m.keys), 1)
+	if m.table != nil {
+		o.rows += len(m.table.Rows)
+	}
 	return nil
 }
 
-// read parses a JSON object, or a CSV table with a header.
+// read parses a document: a table, or values by keys.
 func (m *metricSource) read(data []byte) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	err := m.json(data)
+	doc, err := figures.Read(m.name, data)
+	var list []figures.Value
 	if err == nil {
-		return
-	}
-	m.keys, m.values = nil, map[string]Cell{}
-	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] != '{' && trimmed[0] != '[' {
-		if table, bad := csv.NewReader(bytes.NewReader(data)).ReadAll(); bad == nil && len(table) > 1 && len(table[0]) > 1 && len(table[0]) <= maxColumns {
-			m.table = table
+		if t, ok := doc.Table(); ok && len(t.Rows) > 0 && len(t.Head) > 1 && len(t.Head) <= maxColumns {
+			m.table = t
 			return
 		}
+		list, err = doc.Values(true)
 	}
-	m.note = "no JSON object: " + visible(human.Truncate(err.Error(), 200))
-}
-
-func (m *metricSource) json(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	tok, err := d.Token()
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("it is empty")
-	case err != nil:
-		return err
-	case tok != json.Delim('{'):
-		return errors.New("it begins with something else")
-	}
-	if err := m.object(d, "", 0); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more follows after its end")
-	}
-	return nil
-}
-
-// object reads the members of an object after its opening brace; keys of nested objects are joined by dots.
-func (m *metricSource) object(d *json.Decoder, prefix string, depth int) error {
-	if depth > maxDepth {
-		return errors.New("it nests too deep")
-	}
-	for d.More() {
-		tok, err := d.Token()
-		if err != nil {
-			return err
-		}
-		key, _ := tok.(string)
-		if prefix != "" {
-			key = prefix + "." + key
-		}
-		if err := m.value(d, key, depth); err != nil {
-			return err
-		}
-	}
-	_, err := d.Token()
-	return err
-}
-
-func (m *metricSource) value(d *json.Decoder, key string, depth int) error {
-	tok, err := d.Token()
 	if err != nil {
-		return err
+		m.note = visible(human.Truncate(err.Error(), 200))
+		return
 	}
-	switch tok {
-	case json.Delim('{'):
-		return m.object(d, key, depth+1)
-	case json.Delim('['):
-		n, words, err := array(d, depth)
-		if err != nil {
-			return err
+	for _, v := range list {
+		if v.Key == "" {
+			m.note = "it has no keys"
+			return
 		}
-		text := "[" + strings.Join(words, ", ") + "]"
-		if words == nil && n > 0 {
-			text = human.Count(n, "value")
+		if v.List != nil {
+			m.set(v.Key, Cell{Text: visible(human.Truncate(listText(v.List), maxValue))})
+			continue
 		}
-		m.set(key, Cell{Text: visible(human.Truncate(text, maxValue))})
-		return nil
+		m.set(v.Key, scalar(v.JSON))
 	}
-	m.set(key, scalar(tok))
-	return nil
 }
 
-// array reads an array after its opening bracket. It returns the values as words if they are few and none is an object
-// or an array.
-func array(d *json.Decoder, depth int) (n int, words []string, err error) {
+// listText is a list in a cell: its values if they are few and none is a list or a mapping.
+func listText(list []json.RawMessage) string {
 	const few = 8
-	words = []string{}
-	for inside := 1; inside > 0; {
-		tok, err := d.Token()
-		if err != nil {
-			return 0, nil, err
+	words := make([]string, len(list))
+	for i, v := range list {
+		if v == nil || len(list) > few {
+			return human.Count(len(list), "value")
 		}
-		switch tok {
-		case json.Delim('['), json.Delim('{'):
-			if inside == 1 {
-				n++
-			}
-			if inside++; inside+depth > maxDepth {
-				return 0, nil, errors.New("it nests too deep")
-			}
-			words = nil
-		case json.Delim(']'), json.Delim('}'):
-			inside--
-		default:
-			if inside > 1 {
-				continue
-			}
-			if n++; n > few {
-				words = nil
-			}
-			if words != nil {
-				words = append(words, human.Truncate(scalar(tok).Text, maxValue))
-			}
-		}
+		words[i] = human.Truncate(scalar(v).Text, maxValue)
 	}
-	return n, words, nil
+	return "[" + strings.Join(words, ", ") + "]"
 }
 
 func (m *metricSource) set(key string, c Cell) {
@@ -216,17 +133,28 @@ func (m *metricSource) set(key string, c Cell) {
 	m.values[key] = c
 }
 
-func scalar(tok json.Token) Cell {
-	switch v := tok.(type) {
-	case json.Number:
-		return number(v.String())
-	case string:
-		return Cell{Text: visible(human.Truncate(v, maxValue))}
-	case nil:
-		return Cell{Text: "null"}
-	default:
-		return Cell{Text: fmt.Sprint(v)}
+// scalar is the cell of a value in JSON.
+func scalar(v json.RawMessage) Cell {
+	switch _, ok := figures.Number(v); {
+	case ok && v[0] == '"': // NaN and infinities
+		return Cell{Text: figures.Text(v), Number: true}
+	case v[0] == '-' || v[0] >= '0' && v[0] <= '9': // 1e999 too
+		return number(string(v))
 	}
+	var text string
+	if json.Unmarshal(v, &text) == nil && v[0] == '"' {
+		return Cell{Text: visible(human.Truncate(text, maxValue))}
+	}
+	return Cell{Text: visible(human.Truncate(string(v), maxValue))}
+}
+
+// textCell is the cell of a text of a table.
+func textCell(text string) Cell {
+	c := scalar(figures.Cell(text))
+	if !c.Number {
+		c.Text = visible(human.Truncate(text, maxValue))
+	}
+	return c
 }
 
 // number shortens a number to six digits, and keeps the full text in Whole.
@@ -270,7 +198,7 @@ func (o *outputs) tables() []Table {
 			base, _, _ := strings.Cut(name, "\x00")
 			list = append(list, sideBySide(visible(base)+" · "+visible(g[0].name), g))
 		case g[0].table != nil:
-			list = append(list, g[0].csv())
+			list = append(list, g[0].asTable())
 		default:
 			list = append(list, g[0].alone())
 		}
@@ -283,17 +211,13 @@ func (o *outputs) tables() []Table {
 
 // single turns a table with one line into keys, so that it fits into the table of its matrix.
 func (m *metricSource) single() {
-	if len(m.table) != 2 {
+	if m.table == nil || len(m.table.Rows) != 1 {
 		return
 	}
-	head, line := m.table[0], m.table[1]
+	t := m.table
 	m.table = nil
-	for i, text := range line {
-		c := Cell{Text: visible(human.Truncate(text, maxValue))}
-		if _, err := strconv.ParseFloat(text, 64); err == nil {
-			c = number(text)
-		}
-		m.set(head[i], c)
+	for i, text := range t.Rows[0] {
+		m.set(t.Head[i], textCell(text))
 	}
 }
 
@@ -315,13 +239,13 @@ func (m *metricSource) alone() Table {
 	return t
 }
 
-func (m *metricSource) csv() Table {
+func (m *metricSource) asTable() Table {
 	t := Table{Title: m.title(), Note: m.note}
-	for _, h := range m.table[0] {
+	for _, h := range m.table.Head {
 		t.Head = append(t.Head, visible(human.Truncate(h, maxValue)))
 		t.Number = append(t.Number, true)
 	}
-	lines := m.table[1:]
+	lines := m.table.Rows
 	if len(lines) > maxCSVRows {
 		t.Note = fmt.Sprintf("the first %d of %d lines", maxCSVRows, len(lines))
 		lines = lines[:maxCSVRows]
@@ -329,10 +253,7 @@ func (m *metricSource) csv() Table {
 	for _, line := range lines {
 		row := make([]Cell, len(line))
 		for i, text := range line {
-			row[i] = Cell{Text: visible(human.Truncate(text, maxValue))}
-			if _, err := strconv.ParseFloat(text, 64); err == nil {
-				row[i] = number(text)
-			}
+			row[i] = textCell(text)
 			t.Number[i] = t.Number[i] && row[i].Number
 		}
 		t.Rows = append(t.Rows, row)

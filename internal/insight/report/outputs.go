@@ -5,17 +5,16 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
-	"e3/objectstore/tree"
 )
 
 // Bounds of outputs in a page.
@@ -57,7 +56,7 @@ func (b *builder) outputs(c *Contents) error {
 	}
 	kinds := map[string]*record.PackageTask{}
 	for i := range b.pkg.Tasks {
-		if t := &b.pkg.Tasks[i]; len(t.Policy.OutputKinds) > 0 {
+		if t := &b.pkg.Tasks[i]; len(t.Policy.Views) > 0 {
 			kinds[t.Name] = t
 		}
 	}
@@ -128,8 +127,8 @@ func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) erro
 		task, err = o.object(key.Task)
 	}
 	if err == nil {
-		for _, kind := range declared.Policy.OutputKinds {
-			if err = o.entry(t.Task, task, output, kind.Name, kind.Value); err != nil {
+		for i := range declared.Policy.Views {
+			if err = o.view(t.Task, task, output, &declared.Policy.Views[i]); err != nil {
 				break
 			}
 		}
@@ -168,44 +167,34 @@ func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
 	return executions.LoadTask(o.b.ctx, o.b.s.Runs.Objects, h)
 }
 
-// entry shows one declared output.
-func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash, entry, kind string) error {
-	store := o.b.s.Runs.Objects
-	var declared *record.OutputEntry
+// view shows the files that a view selects.
+func (o *outputs) view(name string, task *record.Task, output objectstore.Hash, v *record.View) error {
+	declared := &task.Output.Entries[0]
 	for i := range task.Output.Entries {
-		if task.Output.Entries[i].Name == entry {
+		if task.Output.Entries[i].Name == v.Entry {
 			declared = &task.Output.Entries[i]
 		}
 	}
-	if declared == nil {
-		return fmt.Errorf("it has no output %q", entry)
+	isDir := task.Output.Multi || declared.Kind == record.KindDir
+	files, more, err := figures.Find(o.b.ctx, o.b.s.Runs.Objects, v, output, isDir, maxFiles)
+	if err != nil {
+		return fmt.Errorf("%s: %w", v, err)
 	}
-	at := file{task: name, name: path.Base(declared.Path), hash: output, size: -1}
-	isDir := declared.Kind == record.KindDir
-	if task.Output.Multi {
-		found, err := tree.Lookup(o.b.ctx, store, output, entry)
-		if err != nil {
+	if more {
+		o.note("Of the directory %s of %s only the first %d files are shown.", path.Base(declared.Path), name, maxFiles)
+	}
+	for _, f := range files {
+		at := file{task: name, name: path.Base(declared.Path), hash: f.Hash, size: f.Size}
+		if f.Inner {
+			at.name = path.Join(at.name, f.Path)
+		} else if task.Output.Multi {
+			at.name = entryName(v.Entry, at.name)
+		}
+		if err := o.show(at, v); err != nil {
 			return err
 		}
-		at.name, at.hash, at.size, isDir = entryName(entry, at.name), found.Hash, found.Size, found.Kind == tree.KindDir
-		if found.Kind == tree.KindLink {
-			return fmt.Errorf("output %s is a link", entry)
-		}
 	}
-	if !isDir {
-		return o.show(at, kind)
-	}
-	n := 0
-	return tree.Walk(o.b.ctx, store, at.hash, func(rel string, e tree.Entry) error {
-		if e.Kind != tree.KindFile {
-			return nil
-		}
-		if n++; n > maxFiles {
-			o.note("Of the directory %s of %s only the first %d files are shown.", at.name, name, maxFiles)
-			return fs.SkipAll
-		}
-		return o.show(file{task: name, name: path.Join(at.name, rel), hash: e.Hash, size: e.Size}, kind)
-	})
+	return nil
 }
 
 // entryName is the display name of an entry: the file that the task writes, with the entry's own name if it differs.
@@ -216,8 +205,8 @@ func entryName(entry, file string) string {
 	return entry + ": " + file
 }
 
-// show reads a file according to its kind.
-func (o *outputs) show(f file, kind string) error {
+// show reads a file according to the kind of its view.
+func (o *outputs) show(f file, v *record.View) error {
 	if f.size < 0 {
 		n, err := o.b.s.Runs.Objects.Stat(o.b.ctx, f.hash)
 		if err != nil {
@@ -225,11 +214,13 @@ func (o *outputs) show(f file, kind string) error {
 		}
 		f.size = n
 	}
-	if kind == "metrics" {
+	if v.Kind == record.ViewMetrics {
 		return o.readMetrics(f)
 	}
-	if kind == "plot" {
-		if drawn, err := o.chart(o.b.ctx, f); drawn || err != nil {
+	undrawn := ""
+	if v.Kind == record.ViewPlot {
+		var err error
+		if undrawn, err = o.chart(o.b.ctx, f, v.Plot); undrawn == "" || err != nil {
 			return err
 		}
 	}
@@ -240,6 +231,9 @@ func (o *outputs) show(f file, kind string) error {
 	fig, err := o.figure(f)
 	if err != nil {
 		return err
+	}
+	if fig.Text != "" && undrawn != "" {
+		fig.Note = strings.TrimPrefix(fig.Note+"; not drawn: "+visible(undrawn), "; ")
 	}
 	o.page.Figures = append(o.page.Figures, fig)
 	return nil

@@ -2,9 +2,12 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	"e3/internal/format/record"
+	"e3/internal/human"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/plot"
 	"e3/objectstore"
@@ -31,75 +34,92 @@ func (c Chart) Figure() Figure {
 // ChartStyle is for pages that show charts.
 const ChartStyle = plot.Style
 
-// plotted is a table that is to be drawn.
-type plotted struct {
-	file
-	*plot.Table
+// A Plotted is a file that is to be drawn, and how.
+type Plotted struct {
+	Task, Name string // the task with its label, and the file
+	record.Plot
 }
 
-// Charts gathers tables, and draws the tables of a family together. The zero value is ready.
+// family is the task without its label; label is "" for a task that is no item of a matrix.
+func (p *Plotted) family() (base, label string) {
+	if base = matrixOf(p.Task); base == "" {
+		return p.Task, ""
+	}
+	return base, strings.TrimSuffix(p.Task[len(base)+1:], "]")
+}
+
+// group is what is drawn together: the plots of one title and template, or the same file of the items of a matrix.
+type group struct {
+	plots  []Plotted
+	tables []*plot.Table
+	left   int // tables beyond the bound
+}
+
+// Charts gathers tables, and draws those together that belong together. The zero value is ready.
 type Charts struct {
-	groups map[string][]plotted
-	order  []string
-	left   map[string]int // by group: tables beyond the bound
+	groups map[string]*group
+	order  []*group
 }
 
-// Take takes the content of a file of a task if it is a table that can be drawn. read is called at most once.
-func (c *Charts) Take(task, name string, size int64, read func() ([]byte, error)) (bool, error) {
+// Take takes the content of a file if it is a table that can be drawn; else reason says why not. read is called at most once.
+func (c *Charts) Take(p Plotted, size int64, read func() ([]byte, error)) (reason string, err error) {
 	if size > maxPlot {
-		return false, nil
+		return "it is larger than " + human.Bytes(maxPlot), nil
 	}
-	key := task
-	if base := matrixOf(task); base != "" {
-		key = base
+	base, _ := p.family()
+	key := fmt.Sprintf("%s\x00%s\x00%v", base, p.Name, p.Plot)
+	if p.Title != "" {
+		key = fmt.Sprintf("%s\x00%s", p.Title, p.Template)
 	}
-	key += "\x00" + name
-	if len(c.groups[key]) >= maxDrawn {
-		c.left[key]++
-		return true, nil
+	g := c.groups[key]
+	if g != nil && len(g.tables) >= maxDrawn {
+		g.left++
+		return "", nil
 	}
 	data, err := read()
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	t, ok := plot.Read(data)
-	if !ok {
-		return false, nil
+	t, err := plot.Read(p.Name, data, &p.Plot)
+	var none *plot.NotATableError
+	if errors.As(err, &none) {
+		return none.Reason, nil
 	}
-	if c.groups == nil {
-		c.groups, c.left = map[string][]plotted{}, map[string]int{}
+	if err != nil {
+		return "", err
 	}
-	if c.groups[key] == nil {
-		c.order = append(c.order, key)
+	if g == nil {
+		if c.groups == nil {
+			c.groups = map[string]*group{}
+		}
+		g = &group{}
+		c.groups[key], c.order = g, append(c.order, g)
 	}
-	c.groups[key] = append(c.groups[key], plotted{file{task: task, name: name}, t})
-	return true, nil
+	g.plots, g.tables = append(g.plots, p), append(g.tables, t)
+	return "", nil
 }
 
 // Draw returns the charts in the order of their first tables.
 func (c *Charts) Draw() []Chart {
 	var list []Chart
-	for _, key := range c.order {
-		task, name, _ := strings.Cut(key, "\x00")
-		group := c.groups[key]
-		charts := []*plot.Chart{plot.Alone(group[0].Table)}
-		if matrixOf(group[0].task) != "" && (len(group) > 1 || len(charts[0].Lines) == 1) {
-			items := make([]plot.Item, len(group))
-			for i := range group {
-				items[i] = plot.Item{Name: visible(strings.TrimSuffix(group[i].task[len(task)+1:], "]")), Table: group[i].Table}
-			}
-			charts = plot.Together(items)
-		} else {
-			task = group[0].task
+	for _, g := range c.order {
+		first := &g.plots[0]
+		task, name := first.family()
+		items := g.items()
+		if len(items) == 1 && (first.Title != "" || len(g.tables[0].Names) > 1) { // one item is no family
+			task, items[0].Name = first.Task, ""
 		}
-		for _, ch := range charts {
-			title := visible(task) + " · " + visible(name)
-			if ch.Y != "" {
-				title += ": " + ch.Y + " by " + ch.X
+		if name = first.Name; first.Title != "" {
+			task, name = first.Title, ""
+		}
+		for _, ch := range plot.Draw(items, &first.Plot) {
+			title := strings.TrimSuffix(visible(task)+" · "+visible(name), " · ")
+			if caption := ch.Caption(); caption != "" {
+				title += ": " + caption
 			}
-			out := Chart{Task: visible(task), Name: visible(name), Drawing: ch.Drawing(title), Note: ch.Names()}
-			if n := c.left[key]; n > 0 {
-				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tasks", out.Note, maxDrawn, maxDrawn+n), "; ")
+			out := Chart{Task: visible(task), Name: visible(name), Drawing: ch.Drawing(title), Note: ch.Note()}
+			if g.left > 0 {
+				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tables", out.Note, maxDrawn, maxDrawn+g.left), "; ")
 			}
 			list = append(list, out)
 		}
@@ -107,19 +127,46 @@ func (c *Charts) Draw() []Chart {
 	return list
 }
 
-// ChartOf draws one table; false if it is none.
-func ChartOf(name string, data []byte) (Chart, bool) {
-	var c Charts
-	ok, err := c.Take("", name, int64(len(data)), func() ([]byte, error) { return data, nil })
-	if !ok || err != nil {
-		return Chart{}, false
+// items names the tables by what tells them apart: task, file and label.
+func (g *group) items() []plot.Item {
+	var bases, files bool
+	first, _ := g.plots[0].family()
+	for i := range g.plots {
+		base, _ := g.plots[i].family()
+		bases, files = bases || base != first, files || g.plots[i].Name != g.plots[0].Name
 	}
-	return c.Draw()[0], true
+	items := make([]plot.Item, len(g.plots))
+	for i := range g.plots {
+		p := &g.plots[i]
+		base, label := p.family()
+		var parts []string
+		if bases {
+			parts = append(parts, base)
+		}
+		if label != "" {
+			parts = append(parts, label)
+		}
+		if files {
+			parts = append(parts, p.Name)
+		}
+		items[i] = plot.Item{Name: visible(strings.Join(parts, " ")), Table: g.tables[i]}
+	}
+	return items
 }
 
-// chart takes a plot if it is a table.
-func (o *outputs) chart(ctx context.Context, f file) (bool, error) {
-	return o.charts.Take(f.task, f.name, f.size, func() ([]byte, error) {
+// ChartsOf draws one file; none, and the reason, if it is no table that can be drawn.
+func ChartsOf(p Plotted, data []byte) (list []Chart, reason string) {
+	var c Charts
+	reason, err := c.Take(p, int64(len(data)), func() ([]byte, error) { return data, nil })
+	if err != nil {
+		reason = err.Error()
+	}
+	return c.Draw(), reason
+}
+
+// chart takes a plot if it is a table; else it returns the reason.
+func (o *outputs) chart(ctx context.Context, f file, p record.Plot) (reason string, err error) {
+	return o.charts.Take(Plotted{f.task, f.name, p}, f.size, func() ([]byte, error) {
 		return objectstore.ReadAll(ctx, o.b.s.Runs.Objects, f.hash, maxPlot)
 	})
 }

@@ -3,10 +3,14 @@ package report_test
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/format/record"
 	"e3/internal/insight/markup"
 	"e3/internal/insight/report"
 )
@@ -43,14 +47,17 @@ func TestMetrics(t *testing.T) {
 		{"repeated", `{"a": 1, "a": 2}`, "[[metric value] [a 2]] "},
 		{"empty object", `{}`, "[] it has no keys"},
 		{"byte order mark", "\ufeff{\"a\": 1}", "[[metric value] [a 1]] "},
-		{"nothing", ``, "[] no JSON object: it is empty"},
-		{"no object", `[1]`, "[] no JSON object: it begins with something else"},
-		{"cut", `{"a": 1`, "[] no JSON object: unexpected EOF"},
-		{"more", `{"a": 1} {}`, "[] no JSON object: more follows after its end"},
-		{"no JSON", `accuracy is fine`, "[] no JSON object: invalid character 'a' looking for beginning of value"},
+		{"nothing", ``, "[] it is empty"},
+		{"no object", `[1]`, "[] it has no keys"},
+		{"cut", `{"a": 1`, "[] it is not JSON: unexpected EOF"},
+		{"more", `{"a": 1} {}`, "[] it is not JSON: more follows after its end"},
+		{"no JSON", `accuracy is fine`, "[] it has no keys"},
 		{"csv", "degree,rmse\n1,0.25\n2,x\n", "[[degree rmse] [1 0.25] [2 x]] "},
-		{"deep", strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100), "[] no JSON object: it nests too deep"},
-		{"deep array", `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", "[] no JSON object: it nests too deep"},
+		{"deep", strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100), "[] it nests deeper than 64 levels"},
+		{"deep array", `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", "[] it nests deeper than 64 levels"},
+		{"not finite", `{"loss": NaN, "top": [Infinity, "-Infinity"]}`, "[[metric value] [loss NaN] [top [Infinity, -Infinity]]] "},
+		{"yaml", "a: {b: .nan, c: 0.1234567890123}\n", "[[metric value] [a.b NaN] [a.c 0.123457]] "},
+		{"tsv", "degree\trmse\n1\tnan\n2\tinf\n", "[[degree rmse] [1 NaN] [2 Infinity]] "},
 		{"control characters", "{\"a\\u0007\": \"\\u001b[31m\"}", `[[metric value] [a\a \x1b[31m]] `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,13 +114,48 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// TestChartOf: a table alone is one chart, and other content is none.
-func TestChartOf(t *testing.T) {
-	c, ok := report.ChartOf("curve.csv", []byte("x,y\n1,2\n2,3\n"))
-	if !ok || !strings.HasPrefix(markup.String(c.Drawing), "<svg") {
-		t.Errorf("a table: %+v, %t", c, ok)
+// TestChartsOf: a table alone is one chart, and other content is none.
+func TestChartsOf(t *testing.T) {
+	c, reason := report.ChartsOf(report.Plotted{Name: "curve.csv"}, []byte("x,y\n1,2\n2,3\n"))
+	if reason != "" || len(c) != 1 || !strings.HasPrefix(markup.String(c[0].Drawing), "<svg") {
+		t.Errorf("a table: %+v, %s", c, reason)
 	}
-	if _, ok := report.ChartOf("x.txt", []byte("words")); ok {
-		t.Error("words are a chart")
+	if c, reason := report.ChartsOf(report.Plotted{Name: "x.txt"}, []byte("words")); len(c) > 0 || reason == "" {
+		t.Errorf("words are %d charts, %q", len(c), reason)
+	}
+}
+
+// TestOneTitle: the plots of one title are one chart, with a line for each file and column; others of the same files are not.
+func TestOneTitle(t *testing.T) {
+	var c report.Charts
+	add := func(task, name, text string, p record.Plot) {
+		t.Helper()
+		if reason, err := c.Take(report.Plotted{Task: task, Name: name, Plot: p}, int64(len(text)), func() ([]byte, error) { return []byte(text), nil }); reason != "" || err != nil {
+			t.Fatalf("%s: %q, %v", name, reason, err)
+		}
+	}
+	add("eval", "train/roc.json", `{"roc": [{"fpr": 0, "tpr": 0.5}, {"fpr": 1, "tpr": 1}]}`, record.Plot{X: "fpr", Y: []string{"tpr"}, Title: "ROC"})
+	add("eval", "test/roc.json", `{"roc": [{"fpr": 0, "tpr": 0.4}, {"fpr": 1, "tpr": 1}]}`, record.Plot{X: "fpr", Y: []string{"tpr"}, Title: "ROC"})
+	add("train", "log.csv", "a,b,c\n1,2,3\n2,3,4\n", record.Plot{Y: []string{"b"}})
+	add("train", "log.csv", "a,b,c\n1,2,3\n2,3,4\n", record.Plot{Y: []string{"c"}})
+	add("fold[1]", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	add("fold[2]", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	add("final", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
+	var got []string
+	for _, chart := range c.Draw() {
+		svg := markup.String(chart.Drawing)
+		var names []string
+		for _, m := range regexp.MustCompile("<title>([^<]*)</title>").FindAllStringSubmatch(svg, -1) {
+			names = append(names, m[1])
+		}
+		label := regexp.MustCompile(`aria-label="([^"]*)"`).FindStringSubmatch(svg)[1]
+		got = append(got, fmt.Sprintf("%s|%s|%s|%s", chart.Task, chart.Name, label, strings.Join(names, ",")))
+	}
+	want := []string{
+		"ROC||ROC: tpr by fpr|train/roc.json,test/roc.json", "train|log.csv|train · log.csv: b by a|", "train|log.csv|train · log.csv: c by a|",
+		"All||All: loss by a|fold 1,fold 2,final",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("charts differ (-want +got):\n%s", diff)
 	}
 }

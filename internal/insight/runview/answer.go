@@ -26,6 +26,7 @@ type Run struct {
 	Queued         int             `json:"queued,omitempty"` // tasks that wait for a worker
 	User           string          `json:"user,omitempty"`
 	Host           string          `json:"host,omitempty"`
+	Git            *events.Git     `json:"git,omitempty"`    // the commit of its project
 	Filter         string          `json:"filter,omitempty"` // the selected tasks
 	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
@@ -45,7 +46,7 @@ func (r *Report) Answer() Run {
 		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment.At(r.Heard.At),
 		StartedAt: moment.At(r.StartedAt), CompletedAt: moment.At(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot, Summary: events.Summary(r.Summary), Queued: len(r.Queued),
-		Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
+		Git: r.Git, Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
 		Tasks: slices.Clone(r.Tasks),
 	}
 	if r.Process != nil {

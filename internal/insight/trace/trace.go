@@ -297,7 +297,7 @@ func (t *timeline) cut(at time.Time) {
 func (t *timeline) runArgs() map[string]any {
 	r := t.report
 	args := about("run", r.RunID, "workspace", r.WorkspaceName, "package", r.PackageRef, "status", r.Status(), "failedTask", r.FailedTask,
-		"error", r.Error, "cancelledBy", r.By, "cancelReason", r.Why, "filter", r.Filter)
+		"error", r.Error, "cancelledBy", r.By, "cancelReason", r.Why, "filter", r.Filter, "commit", r.Git.String())
 	if s := r.Summary; r.State != record.RunRunning {
 		args["total"], args["completed"], args["cached"], args["failed"], args["skipped"] = s.Total, s.Completed, s.Cached, s.Failed, s.Skipped
 	}

@@ -248,7 +248,7 @@ func allThatAJobSays(t *testing.T, w *world, on func(string) *peer) {
 		j.Policy = record.Policy{
 			Description: "what for — „so“", Timeout: time.Minute, Retries: 2, RetryOn: []string{"exit", "3"}, Lost: -1, Backoff: time.Second, CPU: 1.5, Memory: 1 << 33,
 			Resources: []record.Amount{{Name: "gpu", Value: 2}}, Priority: -4, OOM: record.Escalation{Factor: 2, Max: 1 << 34}, Approve: true, Suspend: 75,
-			Queue: "default", Labels: []string{"gpu"}, OutputKinds: []record.EnvVar{{Name: "m", Value: "metrics"}},
+			Queue: "default", Labels: []string{"gpu"}, Views: []record.View{{Entry: "m", Path: "m.csv", Kind: record.ViewPlot, Plot: record.Plot{X: "x", Y: []string{"y"}}}},
 		}
 		for len(j.Inputs) < 1000 { // more than an item holds
 			j.Inputs = append(j.Inputs, fmt.Sprintf("%064x", len(j.Inputs)))

@@ -38,7 +38,7 @@ internal/testing/browser:      (test)
 
 cmd/e3:                        internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
-                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
+                               internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human internal/backoff
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
@@ -55,22 +55,23 @@ internal/images:               internal/format/moment objectstore internal/forma
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/host/trace
 internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
-internal/ui:                   gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
+internal/ui:                   gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/figures internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/format/moment internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/watch:                internal/projectfiles internal/format/manifest
 internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
-internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
-internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human
+internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human internal/parallel internal/insight/figures
+workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
+internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
 internal/insight/telemetry:    internal/insight/runview internal/events internal/human internal/pkgref internal/backoff
 internal/insight/history:      internal/format/moment internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/markup internal/insight/runview internal/human
-internal/insight/plot:         internal/insight/markup internal/human
+internal/insight/plot:         internal/insight/figures internal/insight/markup internal/format/record internal/human
+internal/insight/figures:      internal/format/manifest internal/format/record objectstore objectstore/tree
 internal/insight/markup:       internal/human
 internal/insight/runview:      internal/format/moment dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
@@ -95,6 +96,7 @@ internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/record internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
+internal/host/git:             internal/host/beneath
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
@@ -152,7 +154,8 @@ var closed = []string{"internal/format/", "internal/host/"}
 var owners = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/e3"},
 	"github.com/spf13/pflag":                 {"cmd/e3"},
-	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/newfile", "internal/propose"},
+	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/insight/figures", "internal/newfile", "internal/propose"},
+	"github.com/BurntSushi/toml":             {"internal/format/manifest", "internal/insight/figures"},
 	"mvdan.cc/sh":                            {"internal/format/manifest", "internal/host/bash"},
 	"github.com/fsnotify/fsnotify":           {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":             {"internal/jobs/worker"},
@@ -387,7 +390,7 @@ bottom:    # imports nothing
 		{"new package", law, "new", nil, "new has no row: enter it in the table where it belongs"},
 		{"testing", law, "store", []string{"bottom", "testing"}, "store imports testing outside its tests"},
 		{"test package", law, "top", []string{"suite"}, "top imports suite, which is for tests"},
-		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/newfile, internal/propose may"},
+		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/insight/figures, internal/newfile, internal/propose may"},
 		{"row without a package", law + "gone:\n", "", nil, "gone has a row but does not exist"},
 		{"row twice", law + "bottom:\n", "", nil, "bottom has two rows"},
 		{"table points up", law + "last: top\n", "last", nil, "the row of last names top, which is not below it"},

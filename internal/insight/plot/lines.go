@@ -26,6 +26,8 @@ const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:
 .chart text{fill:var(--dim,#5b6675)}.chart .y{fill:var(--text,#1f2328);font-weight:600}
 .chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}
 .chart g:hover>.l{stroke-width:3;opacity:1}
+.chart .dots{stroke-width:5;opacity:.8}.chart .faint{opacity:.3}.chart g:hover>.dots{stroke-width:6}
+.chart .cell{stroke:var(--rule,#e1e5ea)}.chart .on{fill:#fff}
 `
 
 // colours are the colours of the first lines. People with colour blindness can also tell them apart (Okabe and Ito,
@@ -41,12 +43,38 @@ func colour(i, n int) string {
 	return fmt.Sprintf("hsl(%d 65%% 48%%)", 220+int(math.Round(float64(i)/float64(n-1)*140)))
 }
 
-// Drawing draws the chart as an element of a page, which needs [Style]. It is no more than some 100 KiB.
-func (c *Chart) Drawing(title string) h.Node {
+// Lines are lines or points over one x axis.
+type Lines struct {
+	X, Y     string
+	Labels   []string // of the x axis: x is an index of them; nil: x is a number
+	Lines    []Line
+	template string
+}
+
+// A Line is a line of a chart. NaN in X or Y breaks it.
+type Line struct {
+	Name string
+	X, Y []float64
+}
+
+// Caption says what is drawn.
+func (c *Lines) Caption() string {
+	if c.Y == "" {
+		return ""
+	}
+	return c.Y + " by " + c.X
+}
+
+// Drawing draws the chart. It is no more than some 100 KiB.
+func (c *Lines) Drawing(title string) h.Node {
 	x, y := c.extents()
 	named := len(c.Lines) <= mostNamed && (len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != "")
-	rows, places := c.legend(named)
-	full := height + 17*float64(rows)
+	all := make([]string, len(c.Lines))
+	for i := range c.Lines {
+		all[i] = c.Lines[i].Name
+	}
+	names, rows := legendOf(all, height-3, named)
+	full := height + 17*rows
 	if rows > 0 {
 		full += 6
 	}
@@ -62,15 +90,6 @@ func (c *Chart) Drawing(title string) h.Node {
 	for i := range c.Lines {
 		lines[i] = c.line(i, x, y)
 	}
-	names := make(h.Group, len(places))
-	for i, p := range places {
-		at := height + 14 + 17*p.row
-		names[i] = h.Group{
-			h.El("path.l", h.Attr("stroke", colour(i, len(c.Lines))), h.Attr("stroke-width", "3"),
-				h.Attr("d", fmt.Sprintf("M%g %gh12", p.x, at-4))),
-			h.El("text", h.Number("x", p.x+17), h.Number("y", at), h.Text(p.text)),
-		}
-	}
 	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %g", width, full)), h.Attr("role", "img"),
 		h.Attr("aria-label", title),
 		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(c.Y, 52)))), ticks, c.axis(x), lines,
@@ -78,8 +97,8 @@ func (c *Chart) Drawing(title string) h.Node {
 			h.Text(h.Shorten(c.X, 50))), names)
 }
 
-// Names describes the lines of a chart that is too full to name each; "" if the chart names them.
-func (c *Chart) Names() string {
+// Note describes the lines of a chart that is too full to name each; "" if the chart names them.
+func (c *Lines) Note() string {
 	if n := len(c.Lines); n > mostNamed {
 		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
 			c.Lines[n-1].Name)
@@ -88,7 +107,7 @@ func (c *Chart) Names() string {
 }
 
 // axis draws the x axis: numbers, or as many labels as fit.
-func (c *Chart) axis(x extent) h.Node {
+func (c *Lines) axis(x extent) h.Node {
 	text := func(v float64, s string) h.Node {
 		at := x.place(v, left, width-right)
 		anchor := "middle"
@@ -113,13 +132,25 @@ func (c *Chart) axis(x extent) h.Node {
 	return texts
 }
 
-// line draws a line, and points where it has no neighbour.
-func (c *Chart) line(i int, x, y extent) h.Node {
+// line draws a line, and points where it has no neighbour; or the points alone, or a smooth line over them.
+func (c *Lines) line(i int, x, y extent) h.Node {
 	l := &c.Lines[i]
-	class := "l"
-	if len(c.Lines) > mostNamed {
-		class = "l many"
+	switch c.template {
+	case "scatter":
+		return c.path(i, l, "l dots", x, y)
+	case "smooth":
+		over := smooth(l, max(2, mostPoints/max(len(c.Lines), 4)))
+		return h.Group{c.path(i, l, "l dots faint", x, y), c.path(i, over, "l", x, y)}
 	}
+	if len(c.Lines) > mostNamed {
+		return c.path(i, l, "l many", x, y)
+	}
+	return c.path(i, l, "l", x, y)
+}
+
+// path draws a line, or points if the class says so.
+func (c *Lines) path(i int, l *Line, class string, x, y extent) h.Node {
+	points := strings.Contains(class, "dots")
 	most := max(2, mostPoints*mostNamed/max(len(c.Lines), mostNamed))
 	step := (len(l.X) + most - 1) / most
 	var path strings.Builder
@@ -137,41 +168,18 @@ func (c *Chart) line(i int, x, y extent) h.Node {
 		if pen == "M" {
 			path.WriteString("h0") // round ends make a point of it
 		}
-		pen = "L"
+		if pen = "L"; points {
+			pen = "M"
+		}
 	}
 	return h.El("g", h.El("path", h.Class(class), h.Attr("stroke", colour(i, len(c.Lines))), h.Attr("d", path.String())),
 		h.If(l.Name != "", h.El("title", h.Text(l.Name))))
 }
 
-type place struct {
-	row, x float64
-	text   string
-}
-
-// legend lays out the names below the chart.
-func (c *Chart) legend(named bool) (rows int, places []place) {
-	if !named {
-		return 0, nil
-	}
-	p := place{x: 8}
-	rows = 1
-	for i := range c.Lines {
-		p.text = h.Shorten(c.Lines[i].Name, 40)
-		wide := 17 + float64(utf8.RuneCountInString(p.text))*wideText + 14
-		if p.x > 8 && p.x+wide > width {
-			p.x, rows = 8, rows+1
-			p.row++
-		}
-		places = append(places, p)
-		p.x += wide
-	}
-	return rows, places
-}
-
 // extent is the range of an axis.
 type extent struct{ from, to float64 }
 
-func (c *Chart) extents() (x, y extent) {
+func (c *Lines) extents() (x, y extent) {
 	x, y = extent{math.Inf(1), math.Inf(-1)}, extent{math.Inf(1), math.Inf(-1)}
 	for i := range c.Lines {
 		l := &c.Lines[i]

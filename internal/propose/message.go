@@ -1,0 +1,295 @@
+package propose
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"e3/internal/format/manifest"
+	"e3/internal/host/trace"
+)
+
+// A command that misses a file says so in words of its own. What is told of such a message must be true whatever the
+// command meant: that a file is not among the inputs is said only if nothing that was staged is that file, by any name
+// or content; and why a staged file was not found is asked, not told.
+
+// A Miss is a path that a message names as missing.
+type Miss struct {
+	Path    string // below the working directory, or of the project
+	Sure    bool   // the message says of this path that it is missing, and not of another one in the same line
+	Program bool   // a shell has looked for it in the PATH
+}
+
+var (
+	missesFile   = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|not found|FileNotFoundError`)
+	missesModule = regexp.MustCompile(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
+	missingNext  = regexp.MustCompile(`(?i)^\)?: *(no such file|does not exist|not found|command not found)`)
+	missingHere  = regexp.MustCompile(`(?i)^: *(command )?not found`)
+	shellLine    = regexp.MustCompile(`^[^\s:]+: (line )?\d+: `) // what a shell puts before a message about its script
+	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
+	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`) // in the open and in a closed room
+)
+
+// TellsOfFiles reports whether lines name anything as missing.
+func TellsOfFiles(lines []string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool { return missesFile.MatchString(line) || missesModule.MatchString(line) })
+}
+
+const quotes = "'\"`‘’“”"
+
+// Misses are the paths that the lines of a message name as missing. roots are the absolute names of the project.
+func Misses(lines, roots []string) (list []Miss) {
+	for _, line := range lines {
+		if !missesFile.MatchString(line) {
+			continue
+		}
+		line = shellLine.ReplaceAllString(line, "")
+		for _, at := range pathWord.FindAllStringIndex(line, -1) {
+			word, before, after := line[at[0]:at[1]], line[:at[0]], line[at[1]:]
+			if m, ok := missed(strings.TrimRight(word, "."), before, after, roots); ok && !slices.Contains(list, m) {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
+
+// missed reads a word of a message, with what stands around it. A word without a dot or a slash may be any word.
+func missed(word, before, after string, roots []string) (m Miss, ok bool) {
+	quoted := before != "" && after != "" && strings.ContainsAny(before[len(before)-1:], quotes) && strings.ContainsAny(after[:1], quotes)
+	m.Sure = quoted || missingNext.MatchString(after)
+	if word == "" || strings.ContainsFunc(word, unicode.IsControl) || !m.Sure && !strings.ContainsAny(word, "./") {
+		return m, false
+	}
+	m.Program = !strings.Contains(word, "/") && missingHere.MatchString(after)
+	if path.IsAbs(word) {
+		word = below(path.Clean(word), roots)
+	}
+	for rest, up := strings.CutPrefix(path.Clean(word), "../"); up; rest, up = strings.CutPrefix(rest, "../") {
+		word, m.Sure = rest, false
+	}
+	m.Path = path.Clean(word)
+	return m, word != "" && m.Path != "." && m.Path != ".." && fs.ValidPath(m.Path)
+}
+
+// below is an absolute path of a working directory, or of the project, as a relative one; "" for any other.
+func below(name string, roots []string) string {
+	if at := workFolder.FindStringIndex(name); at != nil {
+		return name[at[1]:]
+	}
+	for _, root := range roots {
+		if rel, ok := strings.CutPrefix(name, root+"/"); ok {
+			return rel
+		}
+	}
+	return ""
+}
+
+// Lacks reports whether lines name a path as missing.
+func Lacks(lines []string) func(rel string) bool {
+	misses := Misses(lines, nil)
+	return func(rel string) bool { return slices.ContainsFunc(misses, func(m Miss) bool { return m.Path == rel }) }
+}
+
+// modules are the files of the project of which one is a module that lines name as missing: for each module its
+// likeliest places.
+func modules(lines []string) (list [][]string) {
+	for _, line := range lines {
+		m := missesModule.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		var files []string
+		for _, dir := range []string{"", "src/", "lib/", "scripts/", "python/"} {
+			for _, name := range []string{m[1] + ".py", m[1], m[2], m[2] + ".js"} {
+				if name != "" && name != ".py" && name != ".js" {
+					files = append(files, path.Clean(dir+name))
+				}
+			}
+		}
+		list = append(list, files)
+	}
+	return list
+}
+
+// Hints says what to do about files that a failed command misses, by the lines of its message. roots are the absolute
+// names of the project.
+func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []string {
+	base, _, _ := strings.Cut(run.Task, "[")
+	i := slices.IndexFunc(pkg.Tasks, func(t Producer) bool { return t.Name == base })
+	if i < 0 {
+		return nil
+	}
+	h := hinter{pkg: pkg, project: project, run: run, task: &pkg.Tasks[i]}
+	for _, m := range Misses(lines, roots) {
+		h.miss(m)
+	}
+	for _, files := range modules(lines) {
+		if slices.ContainsFunc(files, run.has) { // where the interpreter looks for modules is not known
+			continue
+		}
+		if i := slices.IndexFunc(files, project.has); i >= 0 {
+			h.miss(Miss{Path: files[i]})
+		}
+	}
+	return append(h.hints, h.undeclared()...)
+}
+
+// hinter finds hints for one task.
+type hinter struct {
+	pkg      *Package
+	project  *Project
+	run      *Run
+	task     *Producer
+	hints    []string
+	findings []trace.Finding
+}
+
+func (h *hinter) say(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(h.hints, text) {
+		h.hints = append(h.hints, text)
+	}
+}
+
+// miss says why a staged file was not found, or notes a finding.
+func (h *hinter) miss(m Miss) {
+	if slices.ContainsFunc(h.task.Outputs, func(out Output) bool { return within(m.Path, out.Path) }) {
+		return
+	}
+	name := h.task.Name
+	switch staged := h.run.has(m.Path); {
+	case staged && m.Program:
+		if h.run.executable(m.Path) {
+			h.say("%s is among the inputs of %s; a shell looks for a name without / in the PATH: write ./%[1]s", m.Path, name)
+		} else {
+			h.say("%s is among the inputs of %s, but not executable: write ./%[1]s, and executable: true at the input", m.Path, name)
+		}
+		return
+	case staged && m.Sure:
+		h.say("%s is among the inputs of %s, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?", m.Path, name)
+		return
+	case staged:
+		return
+	}
+	info, err := fs.Stat(h.project.Files, m.Path)
+	if err != nil {
+		if program := h.named(m.Path); m.Program && program != "" {
+			h.say("%s is among the inputs of %s; a shell looks for a name without / in the PATH: write ./%[1]s", program, name)
+			return
+		}
+		h.findings = append(h.findings, trace.Finding{Kind: trace.Missing, Path: m.Path})
+		return
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return
+	}
+	if other := h.alias(m.Path); other != "" {
+		h.say("%s is the same file as %s, which is among the inputs of %s: read it there, or declare it by this path too", m.Path, other, name)
+		return
+	}
+	if h.run.Content != nil && h.run.Content(m.Path) {
+		return
+	}
+	kind := trace.File
+	if info.IsDir() {
+		kind = trace.Folder
+	}
+	h.findings = append(h.findings, trace.Finding{Kind: kind, Path: m.Path})
+}
+
+// named is the only staged file of a name, in any folder; "" for none.
+func (h *hinter) named(base string) (found string) {
+	for _, in := range h.run.Inputs {
+		if in.Path == "" || path.Base(in.Path) != base {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = in.Path
+	}
+	return found
+}
+
+// alias is the staged path of a file of the project that is reached by another path, through links; "" for none.
+func (h *hinter) alias(rel string) string {
+	for at := rel; at != "."; at = path.Dir(at) {
+		info, err := fs.Stat(h.project.Files, at)
+		if err != nil {
+			return ""
+		}
+		for _, in := range h.run.Inputs {
+			staged, err := fs.Stat(h.project.Files, path.Clean(in.Path))
+			other := path.Clean(path.Join(in.Path, strings.TrimPrefix(rel, at)))
+			if in.Path != "" && err == nil && os.SameFile(info, staged) && h.run.has(other) {
+				return other
+			}
+		}
+	}
+	return ""
+}
+
+// undeclared says what to declare. A task or a file that the task reads already is not told: it is there by another
+// path. Of an input with several files the task may read others.
+func (h *hinter) undeclared() (hints []string) {
+	run := Run{Task: h.run.Task, Traced: true, Findings: h.findings}
+	p := Of(&Package{Inputs: h.pkg.Inputs, Tasks: h.pkg.Tasks}, h.project, []Run{run})
+	for _, task := range p.Tasks {
+		for _, r := range task.Reads {
+			source, _, _ := strings.Cut(r.Source, "[")
+			source, _, _ = strings.Cut(source, ".")
+			isInput := slices.ContainsFunc(h.pkg.Inputs, func(in manifest.Input) bool { return in.Name == source })
+			several := slices.ContainsFunc(h.pkg.Inputs, func(in manifest.Input) bool { return in.Name == source && in.Kind != manifest.FileInput })
+			i := slices.IndexFunc(p.New, func(in NewInput) bool { return in.Name == r.Source })
+			switch {
+			case !several && slices.Contains(h.run.Sources, source):
+				continue
+			case r.Note != "":
+				hints = append(hints, r.Path+": "+r.Note)
+			case i >= 0:
+				hints = append(hints, fmt.Sprintf("%s is in the project but not among the inputs of %s: write %s: {%s: %s} under inputs, and %[3]s in its in",
+					r.Path, task.Name, r.Source, p.New[i].Key, p.New[i].Path))
+			case isInput:
+				hints = append(hints, fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", r.Path, source, task.Name, r.Source))
+			default:
+				hints = append(hints, fmt.Sprintf("%s is an output of %s, and not among the inputs of %s: add %s to its in", r.Path, source, task.Name, r.Source))
+			}
+		}
+	}
+	return hints
+}
+
+// within reports whether a path is a file or folder, or lies in it.
+func within(rel, other string) bool {
+	other = path.Clean(other)
+	return rel == other || strings.HasPrefix(rel, other+"/")
+}
+
+// has reports whether a path is in the command's folder when it begins.
+func (r *Run) has(rel string) bool {
+	return slices.ContainsFunc(r.Inputs, func(in Staged) bool {
+		switch {
+		case in.Path == "":
+			return false
+		case within(in.Path, rel): // the file or the folder itself, or a folder around it
+			return true
+		}
+		return in.Has != nil && within(rel, in.Path) && in.Has(strings.TrimPrefix(rel, path.Clean(in.Path)+"/"))
+	})
+}
+
+// executable reports whether an input is staged there as an executable.
+func (r *Run) executable(rel string) bool {
+	return slices.ContainsFunc(r.Inputs, func(in Staged) bool { return path.Clean(in.Path) == rel && in.Executable })
+}
+
+// has reports whether the project has a path.
+func (p *Project) has(rel string) bool {
+	_, err := fs.Stat(p.Files, rel)
+	return err == nil
+}
