@@ -106,7 +106,10 @@ func (b *box) describe(number int) itemEntry {
 // common describes what the command gets beside the items. It is equal for attempts that one command can serve.
 func (a *assignment) common() string {
 	t := *a.spec
-	t.Env, t.Inputs = nil, nil
+	t.Env, t.Inputs, t.Output.Entries = nil, nil, slices.Clone(t.Output.Entries)
+	for i := range t.Output.Entries {
+		t.Output.Entries[i].Path = "" // the item may be in it, and the command learns it from the file of the batch
+	}
 	var b strings.Builder
 	for _, e := range a.spec.Env {
 		if !a.spec.Batch.Owns(e.Name) {

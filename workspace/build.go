@@ -120,7 +120,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: slices.Concat(manifest.Lint(warn), leftOut(def, link), emptyFamilies(def, pkg, link)), Results: def.Results}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: slices.Concat(manifest.Lint(warn), leftOut(def, link, true), emptyFamilies(def, pkg, link)), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{
@@ -143,7 +143,7 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
-		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
 		if k := known[l.Name]; k != nil && k.Source == l.Source && k.Location == l.Location {
 			l.Leaf, l.Files = k.Leaf, k.Files
 		}
@@ -235,7 +235,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
 		out := &t.Outputs[i]
-		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: out.Path, Kind: entryKind(out)})
+		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: t.PathOf(out), Kind: entryKind(out)})
 	}
 	return obj
 }

@@ -350,7 +350,7 @@ func (w *Datasets) PutPath(ctx context.Context, source record.InputSource, path 
 	if source == record.FromFile {
 		return w.putFile(ctx, path)
 	}
-	h, _, err := dirtree.Put(ctx, w.states.Objects, path, dirtree.PutOptions{Filter: notRepository})
+	h, _, err := dirtree.Put(ctx, w.states.Objects, path, dirtree.PutOptions{Filter: usualFiles})
 	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -201,8 +202,9 @@ func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.L
 }
 
 // leftOut warns of files that patterns leave out: hidden files, linked folders that only ** would match, and
-// everything if no file matches.
-func leftOut(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
+// everything if no file matches. With usual, as where the package file is read, it warns also of what every input
+// leaves out: editors would make that a warning of each start.
+func leftOut(def *manifest.Definition, link *record.Link, usual bool) (warnings []manifest.Warning) {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
 		at := slices.IndexFunc(def.Inputs, func(d manifest.Input) bool { return d.Name == in.Name })
@@ -221,6 +223,9 @@ func leftOut(def *manifest.Definition, link *record.Link) (warnings []manifest.W
 		}
 		if len(in.Hidden) > 0 {
 			warn("%s left out: only a pattern whose part begins with a dot matches hidden files", isOrAre(in.Hidden))
+		}
+		if usual && len(in.Usual) > 0 {
+			warn("%s left out, as usual; except: [%q] takes it in", isOrAre(in.Usual), "!"+path.Base(in.Usual[0]))
 		}
 	}
 	return warnings
@@ -251,5 +256,5 @@ func leftOutOf(link *record.Link) []manifest.Warning {
 	if err != nil {
 		return nil
 	}
-	return leftOut(def, link)
+	return leftOut(def, link, false)
 }

@@ -28,6 +28,37 @@ type Results struct {
 	Unknown []string
 	// Source identifies what the outputs were made from: the package and the tree. While it stays, so do the outputs.
 	Source string
+
+	choice ResultChoice
+	specs  []*manifest.Spec // of Unknown
+}
+
+// A ResultChoice says which outputs are results, and where they lie.
+type ResultChoice struct {
+	Of []string // names and patterns; none: the outputs that no task reads, in place all
+	// InPlace leaves each output at the path that its task writes; else its path is a ResultPath.
+	InPlace bool
+}
+
+// Holds returns the task, without its item, whose output a file may be although no output has its path, since a list
+// of items is not made yet; "" if there is none.
+func (r *Results) Holds(file string) string {
+	if !r.choice.InPlace {
+		task := file
+		if i := strings.IndexAny(task, "/."); i >= 0 { // see ResultPath
+			task = task[:i]
+		}
+		if slices.Contains(r.Unknown, task) {
+			return task
+		}
+		return ""
+	}
+	for _, s := range r.specs {
+		if slices.ContainsFunc(s.Outputs, func(o manifest.Output) bool { return o.Covers(file) }) {
+			return s.Base
+		}
+	}
+	return ""
 }
 
 // ResultOutput is the output of a task, or one of its several outputs.
@@ -49,9 +80,8 @@ func (w *Datasets) ResultSource(ctx context.Context, ws string) (string, error) 
 
 func resultSource(s *State) string { return s.PackageHash + "/" + s.RootHash }
 
-// Results finds the outputs that the names and patterns mean; without any, the outputs that no task reads. They are
-// protected from collection until release is called.
-func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Results, release func(), err error) {
+// Results finds the outputs of a choice. They are protected from collection until release is called.
+func (w *Datasets) Results(ctx context.Context, ws string, of ResultChoice) (r *Results, release func(), err error) {
 	for {
 		if r, err = w.results(ctx, ws, of); err != nil {
 			return nil, nil, err
@@ -76,14 +106,14 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 
 // ResultsOfRun is Results for a run with values of its own, whose outputs the workspace does not have. They have no
 // Source.
-func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string) (r *Results, release func(), err error) {
+func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of ResultChoice) (r *Results, release func(), err error) {
 	tasks := record.Node{}
 	for _, c := range run.Outcome.Results(run.Graph, true) {
 		tasks = append(tasks, record.NodeEntry{Name: c.Task, Leaf: c.Leaf})
 	}
 	tasks.Sort()
-	r = &Results{}
-	if err := w.choose(ctx, run.Package, tasks, of, r); err != nil {
+	r = &Results{choice: of}
+	if err := w.choose(ctx, run.Package, tasks, r); err != nil {
 		return nil, nil, err
 	}
 	release, err = w.states.protect(ctx, r.names()...)
@@ -106,7 +136,7 @@ func (r *Results) names() []string {
 	return slices.Compact(names)
 }
 
-func (w *Datasets) results(ctx context.Context, ws string, of []string) (r *Results, err error) {
+func (w *Datasets) results(ctx context.Context, ws string, of ResultChoice) (r *Results, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) error {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
@@ -119,14 +149,15 @@ func (w *Datasets) results(ctx context.Context, ws string, of []string) (r *Resu
 		if err != nil {
 			return fmt.Errorf("workspace %s: %w", ws, err)
 		}
-		r = &Results{Source: resultSource(s)}
-		return w.choose(ctx, pkg, t.tasks, of, r)
+		r = &Results{Source: resultSource(s), choice: of}
+		return w.choose(ctx, pkg, t.tasks, r)
 	})
 	return r, err
 }
 
 // choose fills in the results.
-func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record.Node, of []string, r *Results) error {
+func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record.Node, r *Results) error {
+	of, every := r.choice.Of, r.choice.InPlace && len(r.choice.Of) == 0
 	read := readOutputs(pkg)
 	unread, err := w.unknown(ctx, pkg, r)
 	if err != nil {
@@ -139,6 +170,7 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 	for i := range pkg.Tasks {
 		t := &pkg.Tasks[i]
 		whole, some := matching(of, t.Name, found)
+		whole = whole || every
 		last := len(of) == 0 && !read[output{t.Name, ""}] && !slices.Contains(r.Unknown, graph.Base(t.Name))
 		if !whole && !some && !last {
 			continue
@@ -155,6 +187,9 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 			o := ResultOutput{Task: t.Name, Name: t.Name, Path: ResultPath(t.Name, "", e.Path, e.Kind == record.KindDir), Leaf: leaf}
 			if outputs.Multi {
 				o.Name, o.Path = t.Name+"."+e.Name, ResultPath(t.Name, e.Name, e.Path, e.Kind == record.KindDir)
+			}
+			if r.choice.InPlace {
+				o.Path = e.Path
 			}
 			chosen := whole || last && !read[output{t.Name, e.Name}]
 			if some && !chosen {
@@ -198,13 +233,13 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 	return nil
 }
 
-// unknown fills in Unknown, and returns the pending families that no task reads.
+// unknown fills in Unknown, and returns the pending families that no task reads, in place all.
 func (w *Datasets) unknown(ctx context.Context, pkg *record.Package, r *Results) (unread []string, err error) {
 	pending := map[string]bool{}
 	for i := range pkg.Families {
 		if f := &pkg.Families[i]; f.Pending {
 			pending[f.Name] = true
-			if len(f.ReadBy) == 0 {
+			if len(f.ReadBy) == 0 || r.choice.InPlace {
 				unread = append(unread, f.Name)
 			}
 		}
@@ -223,6 +258,13 @@ func (w *Datasets) unknown(ctx context.Context, pkg *record.Package, r *Results)
 	}
 	slices.Sort(r.Unknown)
 	r.Unknown = slices.Compact(r.Unknown)
+	for i := range def.Families {
+		r.specs = append(r.specs, def.Families[i].Spec)
+	}
+	for i := range def.Tasks {
+		r.specs = append(r.specs, def.Tasks[i].Spec)
+	}
+	r.specs = slices.DeleteFunc(slices.Compact(r.specs), func(s *manifest.Spec) bool { return !slices.Contains(r.Unknown, s.Base) })
 	return unread, nil
 }
 
@@ -345,17 +387,44 @@ type Project struct {
 	File   string              // the package file
 	Plan   *record.ResultsPlan // what the package file says about results
 	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
+
+	excepts []*manifest.Except // of the inputs, once one is needed
 }
 
-// TakesIn reports whether an input takes in a path in the folder of the package file, with slashes.
-func TakesIn(in *record.LinkInput, file string) bool {
-	switch in.Source {
-	case record.FromGlob:
-		return manifest.MatchGlob(in.Location, file)
-	case record.FromDir:
-		return file == in.Location || in.Location == "." || strings.HasPrefix(file, in.Location+"/")
+// TakesIn returns the input that takes in a path in the folder of the package file, with slashes; nil if none does.
+func (p *Project) TakesIn(file string) *record.LinkInput {
+	for i := range p.Inputs {
+		if p.Takes(i, file) {
+			return &p.Inputs[i]
+		}
 	}
-	return file == in.Location
+	return nil
+}
+
+// Takes reports whether the i-th input takes in a path.
+func (p *Project) Takes(i int, file string) bool {
+	in := &p.Inputs[i]
+	switch {
+	case file == in.Location:
+		return true
+	case in.Source == record.FromGlob:
+		return manifest.MatchGlob(in.Location, file) && !p.except(i).LeavesIn(file)
+	case in.Source == record.FromDir:
+		rel, inside := strings.CutPrefix(file, in.Location+"/")
+		return inside && !p.except(i).LeavesIn(rel)
+	}
+	return false
+}
+
+// except knows what an input leaves out.
+func (p *Project) except(i int) *manifest.Except {
+	if p.excepts == nil {
+		p.excepts = make([]*manifest.Except, len(p.Inputs))
+	}
+	if p.excepts[i] == nil {
+		p.excepts[i] = exceptOf(&p.Inputs[i])
+	}
+	return p.excepts[i]
 }
 
 // Project returns what is known of the package file of a workspace.
@@ -407,7 +476,7 @@ func (w *Datasets) ResultsKey(ws, folder string) refstore.Key {
 func (w *links) savePlan(ctx context.Context, ws string, r *manifest.Results) error {
 	plan := record.ResultsPlan{}
 	if r != nil {
-		plan = record.ResultsPlan{Dir: r.Dir, Of: r.Of}
+		plan = record.ResultsPlan{Dir: r.Dir, Of: r.Of, GitIgnore: r.GitIgnore}
 	}
 	fresh := plan.Encode()
 	for {

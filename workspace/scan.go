@@ -207,8 +207,14 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	for i := range in.Files {
 		known[in.Files[i].Path] = &in.Files[i]
 	}
-	opts := dirtree.PutOptions{Filter: notRepository}
 	var mu sync.Mutex
+	except := exceptOf(in)
+	var usual []string
+	opts := dirtree.PutOptions{Filter: takesIn(except, func(rel string) {
+		mu.Lock()
+		defer mu.Unlock()
+		usual = append(usual, in.Location+"/"+rel)
+	})}
 	files := make([]record.LinkFile, 0, len(in.Files))
 	keep := func(rel string, info fs.FileInfo, stat record.FileStat, h objectstore.Hash) {
 		mu.Lock()
@@ -231,7 +237,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		return record.Leaf{}, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 	}
 	for try := 1; ; try++ {
-		files = files[:0]
+		files, usual = files[:0], usual[:0]
 		seen := s.states.Now().UnixNano()
 		opts.Record = func(rel string, info fs.FileInfo, stored objectstore.Info) {
 			stat := fileStat(info)
@@ -242,7 +248,8 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		h, _, err := dirtree.Put(ctx, s.states.Objects, path, opts)
 		if err == nil {
 			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
-			in.Files = files
+			slices.Sort(usual)
+			in.Files, in.Usual = files, usual
 			return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
 		}
 		var changed *objectstore.ChangedError
@@ -252,14 +259,32 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	}
 }
 
-// notRepository keeps an input from including the repository that stores it.
-func notRepository(rel string, e fs.DirEntry) bool {
-	return !e.IsDir() || e.Name() != ".e3"
+// takesIn is a filter of a directory's files: without what is left out, and without a repository, which may be that
+// which stores the directory. It tells what is left out as usual.
+func takesIn(except *manifest.Except, usual func(rel string)) func(string, fs.DirEntry) bool {
+	return func(rel string, e fs.DirEntry) bool {
+		out, as := except.Leaves(rel, e.IsDir() || e.Type()&fs.ModeSymlink != 0)
+		if out && as {
+			usual(rel)
+		}
+		return !out && !(e.IsDir() && e.Name() == ".e3")
+	}
+}
+
+// usualFiles is the filter of a directory that is no input.
+var usualFiles = takesIn(manifest.NewExcept(nil, ""), func(string) {})
+
+// exceptOf knows what an input leaves out: of a directory, by paths in it; of a pattern, by paths from the package file.
+func exceptOf(in *record.LinkInput) *manifest.Except {
+	if in.Source == record.FromDir {
+		return manifest.NewExcept(in.Except, in.Location)
+	}
+	return manifest.NewExcept(in.Except, "")
 }
 
 // glob reads the files of a pattern as a directory.
 func (s *scan) glob(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
-	found, err := projectfiles.Match(s.base, in.Location)
+	found, err := projectfiles.Match(s.base, in.Location, exceptOf(in))
 	if err != nil {
 		return record.Leaf{}, err
 	}
@@ -287,6 +312,6 @@ func (s *scan) glob(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	in.Files, in.Passed, in.Hidden = files, found.Passed, found.Hidden
+	in.Files, in.Passed, in.Hidden, in.Usual = files, found.Passed, found.Hidden, found.Usual
 	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
 }

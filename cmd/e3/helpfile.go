@@ -28,13 +28,15 @@ Keys of the package:
   version        of the package
   description    for people, here as in inputs and tasks
   inputs, tasks  by name
-  results        a folder that each start fills with outputs: {dir: results/, of: [report]}
+  results        a folder that each start fills with outputs: {dir: results/, of: [report]};
+                 . leaves each at the path that its task writes
   room, image, limits   for all tasks that do not say
 
 An input is one of
 
   file, dir      a path, relative to the package file
   glob           the files of a pattern: "raw/**/*.csv"
+  except         of dir, glob and files: patterns to leave out, as in .gitignore
   files          the same with names: "raw/{sample}_{lane}.fq"; a matrix makes a task for each
   value          anything that e3 set can change
   params         a YAML or JSON file; a task depends on the values that it names, as params.train.rate

@@ -72,14 +72,21 @@ func offered(ctx context.Context, r *repo.Repo, file string, built *record.Packa
 	for i := range def.Tasks {
 		t := &def.Tasks[i]
 		if n := len(pkg.Tasks); n > 0 && pkg.Tasks[n-1].Name == t.Base {
+			for k := range t.Outputs {
+				if out := &t.Outputs[k]; out.ByItem { // each item has a path of its own
+					last := &pkg.Tasks[n-1]
+					last.Outputs = append(last.Outputs, propose.Output{Name: out.Name, Path: t.PathOf(out)})
+				}
+			}
 			continue
 		}
 		producer := propose.Producer{Name: t.Base, Matrix: t.Items != nil, Several: t.Several}
 		for _, item := range t.Items {
 			producer.Dims = append(producer.Dims, item.Name)
 		}
-		for _, out := range t.Outputs {
-			producer.Outputs = append(producer.Outputs, propose.Output{Name: out.Name, Path: out.Path})
+		for k := range t.Outputs {
+			out := &t.Outputs[k]
+			producer.Outputs = append(producer.Outputs, propose.Output{Name: out.Name, Path: t.PathOf(out)})
 		}
 		pkg.Tasks = append(pkg.Tasks, producer)
 	}
@@ -89,7 +96,8 @@ func offered(ctx context.Context, r *repo.Repo, file string, built *record.Packa
 			continue
 		}
 		producer := propose.Producer{Name: family.Base, Matrix: true}
-		if err := ofFamily(ctx, r, built, &producer); err != nil {
+		own := slices.ContainsFunc(family.Spec.Outputs, func(o manifest.Output) bool { return o.ByItem })
+		if err := ofFamily(ctx, r, built, &producer, own); err != nil {
 			return nil, err
 		}
 		pkg.Tasks = append(pkg.Tasks, producer)
@@ -97,8 +105,8 @@ func offered(ctx context.Context, r *repo.Repo, file string, built *record.Packa
 	return pkg, nil
 }
 
-// ofFamily completes a producer from the first of its tasks.
-func ofFamily(ctx context.Context, r *repo.Repo, built *record.Package, t *propose.Producer) error {
+// ofFamily completes a producer from the first of its tasks, or from all if each has paths of its own.
+func ofFamily(ctx context.Context, r *repo.Repo, built *record.Package, t *propose.Producer, own bool) error {
 	if built == nil {
 		return nil
 	}
@@ -122,12 +130,17 @@ func ofFamily(ctx context.Context, r *repo.Repo, built *record.Package, t *propo
 		for _, out := range task.Output.Entries {
 			t.Outputs = append(t.Outputs, propose.Output{Name: out.Name, Path: out.Path})
 		}
+		if own && t.Dims != nil {
+			continue
+		}
 		for part := range strings.SplitSeq(strings.TrimSuffix(label, "]"), ",") {
 			if name, _, named := strings.Cut(part, "="); named {
 				t.Dims = append(t.Dims, name)
 			}
 		}
-		return nil
+		if !own {
+			return nil
+		}
 	}
 	return nil
 }

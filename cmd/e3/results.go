@@ -46,7 +46,7 @@ func sayLeft(a *app, left *resultdir.Left, overwrite string) error {
 	}
 	const most = 10
 	for _, k := range left.Kept[:min(len(left.Kept), most)] {
-		a.Warnf("%s is left as it is: %s", human.Line(left.Folder+k.Path), human.Line(k.Why))
+		a.Warnf("%s is left as it is: %s", human.Line(left.At(k.Path)), human.Line(k.Why))
 	}
 	if n := len(left.Kept) - most; n > 0 {
 		a.Warnf("and %s more are left as they are", human.Count(n, "file"))
@@ -77,10 +77,14 @@ func writeLeft(w *render.Sheet, left *resultdir.Left) {
 	if len(parts) == 0 {
 		parts = []string{"none"}
 	}
-	w.Line("Results in %s: %s", left.Folder, strings.Join(parts, ", "))
+	where := left.Folder
+	if left.At("") == "" {
+		where = "the project"
+	}
+	w.Line("Results in %s: %s", where, strings.Join(parts, ", "))
 	const most = 5
 	for _, p := range left.Written[:min(len(left.Written), most)] {
-		w.Line("  %s", left.Folder+p)
+		w.Line("  %s", left.At(p))
 	}
 	if n := len(left.Written) - most; n > 0 {
 		w.Line("  … and %d more", n)
@@ -104,8 +108,11 @@ func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *start
 	if run == nil || len(o.set) == 0 || o.as != "" || run.Outcome == nil { // the workspace has them
 		run = nil
 	} else if o.results.out == "" && place != nil {
-		shown := human.Line(place.Shown)
-		a.Notef("%s stays as it is: this run had values of its own. To leave its results: -o %s", shown, shown)
+		shown, other := human.Line(place.Shown), human.Line(place.Shown)
+		if place.Choice.InPlace {
+			shown, other = "the project", "results/"
+		}
+		a.Notef("%s stays as it is: this run had values of its own. To leave its results: -o %s", shown, other)
 		return ended
 	}
 	if err == nil && place != nil {

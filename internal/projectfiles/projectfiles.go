@@ -23,6 +23,7 @@ type Find struct {
 	Links   []string // that were followed
 	Passed  []string // links to folders that only a ** stands before, which does not enter them; relative to the base
 	Hidden  []string // files that would match if they were not hidden; relative to the base
+	Usual   []string // files and folders that match and are left out as usual; relative to the base
 }
 
 // A File is one of the files.
@@ -57,9 +58,9 @@ func (e *LinkError) Unwrap() error { return e.Err }
 
 // Match finds the files below base that match a pattern. Links count as what they point to, within the project and out of
 // it: one to a file is a file; one to a folder is entered by a part of the pattern that stands for a name, but not by **.
-// With an error, what has been looked at so far is returned too.
-func Match(base, pattern string) (*Find, error) {
-	w := &walker{base: base, found: &Find{}}
+// What except leaves out does not match. With an error, what has been looked at so far is returned too.
+func Match(base, pattern string, except *manifest.Except) (*Find, error) {
+	w := &walker{base: base, except: except, found: &Find{}}
 	at := manifest.GlobIn(pattern)
 	prefix := manifest.GlobPrefix(pattern)
 	top := filepath.Join(base, filepath.FromSlash(prefix))
@@ -93,8 +94,9 @@ func splitPath(p string) (names []string) {
 }
 
 type walker struct {
-	base  string
-	found *Find
+	base   string
+	except *manifest.Except
+	found  *Find
 }
 
 // folder reads a folder. left are the real paths of the folders that links on the way to it have left.
@@ -110,6 +112,12 @@ func (w *walker) folder(dir, rel string, at manifest.GlobAt, left []string) erro
 	for _, e := range entries {
 		name := e.Name()
 		here, below := filepath.Join(dir, name), path.Join(rel, name)
+		if out, usual := w.except.Leaves(below, e.IsDir() || e.Type()&fs.ModeSymlink != 0); out {
+			if usual && (at.Match(name) || e.IsDir() && !at.Enter(name).Closed()) {
+				w.found.Usual = append(w.found.Usual, below)
+			}
+			continue
+		}
 		switch {
 		case e.Type()&fs.ModeSymlink != 0:
 			err = w.link(here, below, name, at, left)

@@ -9,8 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/format/manifest"
 	"e3/internal/projectfiles"
 )
+
+// nothing is left out beside the usual.
+var nothing = manifest.NewExcept(nil, "")
 
 // project makes a folder with files; a name with " -> " is a link.
 func project(t *testing.T, names ...string) string {
@@ -54,7 +58,7 @@ func TestMatch(t *testing.T) {
 		{".e3/*", nil, []string{".e3"}, nil},
 		{"src/.hidden/*", []string{"src/.hidden/x.py"}, []string{"src", "src/a"}, nil},
 	} {
-		found, err := projectfiles.Match(dir, test.pattern)
+		found, err := projectfiles.Match(dir, test.pattern, nothing)
 		if got := paths(found); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v; want %q", test.pattern, got, err, test.want)
 		}
@@ -68,7 +72,7 @@ func TestMatch(t *testing.T) {
 		}
 	}
 	for pattern, want := range map[string]error{"none/**": fs.ErrNotExist, "z.py/*": nil} {
-		if found, err := projectfiles.Match(dir, pattern); err == nil || want != nil && !errors.Is(err, want) {
+		if found, err := projectfiles.Match(dir, pattern, nothing); err == nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("%s: %q, %v; want an error", pattern, paths(found), err)
 		}
 	}
@@ -92,7 +96,7 @@ func TestLinks(t *testing.T) {
 		{"lab/**/s2/r.fq", []string{"lab/s2/r.fq"}, []string{"lab/s3"}},
 		{"src/**", []string{"src/x.py"}, []string{"src/vendor"}},
 	} {
-		found, err := projectfiles.Match(dir, test.pattern)
+		found, err := projectfiles.Match(dir, test.pattern, nothing)
 		if got := paths(found); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v; want %q", test.pattern, got, err, test.want)
 		}
@@ -123,7 +127,7 @@ func TestBadLinks(t *testing.T) {
 		{"raw/b -> gone", "raw/*.fq", ""},
 	} {
 		dir := project(t, "raw/a.fq", "raw/sub/x.fq", ".e3/objects/x.fq", test.link)
-		found, err := projectfiles.Match(dir, test.pattern)
+		found, err := projectfiles.Match(dir, test.pattern, nothing)
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s with %s: %v, want no error", test.pattern, test.link, err)
@@ -132,7 +136,35 @@ func TestBadLinks(t *testing.T) {
 		}
 	}
 	dir := project(t, "a/x/1", "b/y/1", "a/to -> ../b", "b/to -> ../a") // in circles by two links
-	if found, err := projectfiles.Match(dir, "*/*/*/1"); err == nil || !strings.Contains(err.Error(), "a folder around it") {
+	if found, err := projectfiles.Match(dir, "*/*/*/1", nothing); err == nil || !strings.Contains(err.Error(), "a folder around it") {
 		t.Errorf("%q, %v; want an error", paths(found), err)
+	}
+}
+
+// What is left out is neither a file nor a hidden one, and a folder that is left out is not read.
+func TestExcept(t *testing.T) {
+	dir := project(t, "src/a.py", "src/a.py~", "src/.#a.py -> nowhere", "src/__pycache__/b.py", "src/old/c.py", "src/old/keep.py", "src/link -> old", "src/x/d.tmp.py")
+	for _, test := range []struct {
+		patterns     string
+		files, usual string
+		folders      int
+	}{
+		{"", "src/a.py src/old/c.py src/old/keep.py src/x/d.tmp.py", "src/__pycache__", 3},
+		{"old/ *.tmp.*", "src/a.py", "src/__pycache__", 2},
+		{"src/old/c.py !__pycache__", "src/__pycache__/b.py src/a.py src/old/keep.py src/x/d.tmp.py", "", 4},
+	} {
+		found, err := projectfiles.Match(dir, "src/**/*.py", manifest.NewExcept(strings.Fields(test.patterns), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(paths(found), " "); got != test.files {
+			t.Errorf("%q: files %s, want %s", test.patterns, got, test.files)
+		}
+		if got := strings.Join(found.Usual, " "); got != test.usual {
+			t.Errorf("%q: left out as usual %s, want %s", test.patterns, got, test.usual)
+		}
+		if len(found.Hidden) > 0 || len(found.Folders) != test.folders {
+			t.Errorf("%q: hidden %q, want none; folders %q, want %d", test.patterns, found.Hidden, found.Folders, test.folders)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 		Root: root, Objects: p.repo.Objects, Records: repo.LocalOf(p.repo), Key: data.ResultsKey(p.ws, real), Now: o.Now,
 	}
 	left := &Left{Type: "results", Folder: p.Shown, Missing: []string{}}
-	set := strings.Join(p.Of, " ")
+	set := strings.Join(p.Choice.Of, " ")
 	var unmade map[string]*runview.TaskReport
 	if o.Run == nil {
 		if unmade, err = p.repo.Workspaces.Unmade(ctx, p.ws); err != nil {
@@ -56,7 +56,7 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 			if err != nil {
 				return nil, err
 			}
-			if n, same := folder.Unchanged(ctx, set, source); same {
+			if n, same := folder.Unchanged(ctx, set, p.source(source)); same {
 				left.Report = &Report{Written: []string{}, Removed: []string{}, Same: n, Kept: []Kept{}}
 				return left, nil
 			}
@@ -67,10 +67,10 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 		return nil, err
 	}
 	defer release()
-	w := Options{Set: set, Overwrite: o.Overwrite, Refuse: p.inputAt}
-	w.Hold = func(at string) bool { return slices.Contains(found.Unknown, taskOfResult(at)) }
+	w := Options{Set: set, Overwrite: o.Overwrite, Refuse: p.refuse, Plain: p.Choice.InPlace, Ignore: p.ignore}
+	w.Hold = func(at string) bool { return found.Holds(at) != "" }
 	if len(found.Missing)+len(found.Unknown) == 0 {
-		w.Source = found.Source
+		w.Source = p.source(found.Source)
 	}
 	items := make([]Item, len(found.Outputs))
 	for i := range found.Outputs {
@@ -83,7 +83,7 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 		return nil, fmt.Errorf("results in %s: %w", p.Shown, err)
 	}
 	for _, at := range left.Held {
-		if task := taskOfResult(at); !slices.Contains(left.Earlier, task) {
+		if task := found.Holds(at); !slices.Contains(left.Earlier, task) {
 			left.Earlier = append(left.Earlier, task)
 		}
 	}
@@ -99,16 +99,18 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 // results finds the outputs of a run, or else of the workspace.
 func (p *Place) results(ctx context.Context, run *workspace.RunResult) (*workspace.Results, func(), error) {
 	if run != nil {
-		return p.repo.Workspaces.Datasets.ResultsOfRun(ctx, run, p.Of)
+		return p.repo.Workspaces.Datasets.ResultsOfRun(ctx, run, p.Choice)
 	}
-	return p.repo.Workspaces.Datasets.Results(ctx, p.ws, p.Of)
+	return p.repo.Workspaces.Datasets.Results(ctx, p.ws, p.Choice)
 }
 
-// taskOfResult is the task, without its item, whose output lies at a path in a folder of results; see
-// workspace.ResultPath.
-func taskOfResult(p string) string {
-	if i := strings.IndexAny(p, "/."); i >= 0 {
-		return p[:i]
+// source is the source of what is left: lines of .gitignore follow from the package file alone.
+func (p *Place) source(of string) string {
+	if of != "" && p.ignore {
+		of += "/gitignore"
 	}
-	return p
+	return of
 }
+
+// At is the path of a result for a person.
+func (l *Left) At(result string) string { return strings.TrimPrefix(l.Folder, "./") + result }

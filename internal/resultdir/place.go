@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -25,14 +26,15 @@ func refused(format string, args ...any) error { return &RefusedError{fmt.Sprint
 
 // A Place is a folder for the results of a workspace, checked but perhaps not made yet.
 type Place struct {
-	Shown string   // the folder as a person named it, with a slash at the end
-	Of    []string // the outputs that are left there; none: those that no task reads
+	Shown  string                 // the folder as a person named it, with a slash at the end
+	Choice workspace.ResultChoice // the outputs that are left there
 
 	repo    *repo.Repo
 	ws      string
 	project *workspace.Project
 	path    string // absolute
 	rel     string // of a folder in the project: relative to the package file, with slashes; else ""
+	ignore  bool   // files .gitignore name what is left
 }
 
 // PlaceOf finds the folder for the results of a workspace: dir, or else the one that the package file names; nil if
@@ -42,9 +44,9 @@ func PlaceOf(ctx context.Context, r *repo.Repo, ws, dir string, of []string) (*P
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{Shown: dir, Of: of, repo: r, ws: ws, project: project}
+	p := &Place{Shown: dir, Choice: workspace.ResultChoice{Of: of}, repo: r, ws: ws, project: project}
 	if len(of) == 0 {
-		p.Of = project.Plan.Of
+		p.Choice.Of = project.Plan.Of
 	}
 	switch {
 	case dir != "":
@@ -52,6 +54,7 @@ func PlaceOf(ctx context.Context, r *repo.Repo, ws, dir string, of []string) (*P
 	case project.Plan.Dir != "" && project.Folder != "":
 		p.Shown = project.Plan.Dir
 		p.path = filepath.Join(project.Folder, filepath.FromSlash(project.Plan.Dir))
+		p.Choice.InPlace, p.ignore = project.Plan.Dir == manifest.InPlace, project.Plan.GitIgnore
 	default:
 		return nil, nil
 	}
@@ -79,6 +82,10 @@ func realPath(dir string) (string, error) {
 
 // check refuses folders that must not hold results.
 func (p *Place) check() error {
+	if p.Choice.InPlace { // refuse looks at each path
+		p.rel = "."
+		return nil
+	}
 	if info, err := os.Stat(p.path); err == nil && !info.IsDir() {
 		return p.refused("there is a file of that name; name a folder, as: -o results/")
 	}
@@ -111,8 +118,7 @@ func (p *Place) check() error {
 		}
 	}
 	for i := range p.project.Inputs {
-		in := &p.project.Inputs[i]
-		if in.Source == record.FromDir && workspace.TakesIn(in, p.rel) {
+		if in := &p.project.Inputs[i]; in.Source == record.FromDir && p.project.Takes(i, p.rel) {
 			return p.refused("the input %s takes in that folder (%s), so each start would change its own input; name another",
 				in.Name, in.Location)
 		}
@@ -157,24 +163,43 @@ func (p *Place) escapes(err error) error {
 	return p.refused("a symbolic link leads out of the project there; to write outside, name the folder itself with -o")
 }
 
-// inputAt says why a result may not have a path in the folder: an input would take it in.
-func (p *Place) inputAt(result string) string {
+// refuse says why a result may not have a path in the folder: an input would take it in, or it is another's in the
+// project.
+func (p *Place) refuse(result string) string {
 	if p.rel == "" {
 		return ""
 	}
+	if p.Choice.InPlace {
+		if why := p.reserved(result); why != "" {
+			return why
+		}
+	}
 	at := path.Join(p.rel, result)
-	for i := range p.project.Inputs {
-		in := &p.project.Inputs[i]
-		if !workspace.TakesIn(in, at) {
-			continue
+	in := p.project.TakesIn(at)
+	switch {
+	case in == nil:
+		return ""
+	case in.Source == record.FromGlob:
+		return fmt.Sprintf("the input %s would take it in, by its pattern %s", in.Name, in.Location)
+	case in.Source == record.FromDir:
+		return "it lies in the input " + in.Name
+	}
+	return "it is the input " + in.Name
+}
+
+// reserved says whose a path of the project is, if no result may lie there. A folder of git or e3 in an output could
+// bring settings that run commands.
+func (p *Place) reserved(result string) string {
+	for name := range strings.SplitSeq(result, "/") {
+		switch strings.ToLower(name) {
+		case ".git":
+			return "that is git's own folder"
+		case repo.DirName:
+			return "that is a repository's own folder"
 		}
-		switch in.Source {
-		case record.FromGlob:
-			return fmt.Sprintf("the input %s would take it in, by its pattern %s", in.Name, in.Location)
-		case record.FromDir:
-			return "it lies in the input " + in.Name
-		}
-		return "it is the input " + in.Name
+	}
+	if p.project.File == filepath.Join(p.project.Folder, filepath.FromSlash(result)) {
+		return "it is the package file"
 	}
 	return ""
 }

@@ -56,6 +56,10 @@ type Options struct {
 	Hold func(path string) bool
 	// Refuse returns why a path may not be written, "" if it may. It may be nil.
 	Refuse func(path string) string
+	// Plain keeps a file that a symbolic link on its way would place elsewhere in the folder.
+	Plain bool
+	// Ignore lets files .gitignore name the items.
+	Ignore bool
 }
 
 // A Report says what Write did. Paths are in the folder, with slashes.
@@ -111,7 +115,7 @@ func (f *Folder) Write(ctx context.Context, items []Item, o Options) (*Report, e
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{Folder: f, o: o, report: &Report{Written: []string{}, Removed: []string{}, Kept: []Kept{}}, version: version, files: map[string]*record.ResultFile{}, sets: known.Sets}
+	w := &writer{Folder: f, o: o, report: &Report{Written: []string{}, Removed: []string{}, Kept: []Kept{}}, version: version, files: map[string]*record.ResultFile{}, sets: known.Sets, ignored: known.Ignored, links: map[string]bool{}}
 	for i := range known.Files {
 		w.files[known.Files[i].Path] = &known.Files[i]
 	}
@@ -120,7 +124,7 @@ func (f *Folder) Write(ctx context.Context, items []Item, o Options) (*Report, e
 		return nil, err
 	}
 	defer w.discard()
-	if err := w.write(ctx, wants); err != nil {
+	if err := w.write(ctx, wants, items); err != nil {
 		return nil, err
 	}
 	slices.Sort(w.report.Written)
@@ -141,6 +145,8 @@ type writer struct {
 	name    string   // of temp
 	staged  int
 	mute    bool // nothing can be remembered
+	ignored []record.IgnoredLine
+	links   map[string]bool // whether a link is on the way into a folder
 }
 
 // change is a file that is to be written.
@@ -150,7 +156,7 @@ type change struct {
 	seen   fs.FileInfo // what it replaces; nil: nothing
 }
 
-func (w *writer) write(ctx context.Context, wants []want) error {
+func (w *writer) write(ctx context.Context, wants []want, items []Item) error {
 	changes, err := w.compare(ctx, wants)
 	if err != nil {
 		return err
@@ -175,6 +181,9 @@ func (w *writer) write(ctx context.Context, wants []want) error {
 		}
 	}
 	fault := w.apply(ctx, changes, gone)
+	if fault == nil {
+		fault = w.ignore(items)
+	}
 	w.sets = slices.DeleteFunc(w.sets, func(s record.ResultSet) bool { return s.Name == w.o.Set })
 	if fault == nil && len(w.report.Kept) == 0 && w.o.Source != "" {
 		w.sets = append(w.sets, record.ResultSet{Name: w.o.Set, Source: w.o.Source})
@@ -213,6 +222,10 @@ func (w *writer) compare(ctx context.Context, wants []want) ([]change, error) {
 				w.keep(n.path, why)
 				continue
 			}
+		}
+		if w.o.Plain && w.linked(path.Dir(n.path)) {
+			w.keep(n.path, viaLink)
+			continue
 		}
 		info, err := w.Root.Lstat(n.path)
 		switch {
@@ -301,7 +314,7 @@ func (w *writer) gone(wants []want) []string {
 func (w *writer) remove(ctx context.Context, p string) error {
 	defer delete(w.files, p)
 	info, err := w.Root.Lstat(p)
-	if err != nil {
+	if err != nil || w.o.Plain && w.linked(path.Dir(p)) {
 		return nil // gone, or out of reach: not ours
 	}
 	is, why, err := w.look(ctx, p, info)
@@ -334,17 +347,8 @@ func (w *writer) stage(ctx context.Context, c *change) error {
 	if c.kind == record.ResultFolder {
 		return nil
 	}
-	if w.temp == nil {
-		name := tempPrefix + uuid.NewString()[:8]
-		if err := w.Root.Mkdir(name, 0o700); err != nil {
-			return err
-		}
-		w.name = name
-		temp, err := w.Root.OpenRoot(name)
-		if err != nil {
-			return err
-		}
-		w.temp = temp
+	if err := w.makeTemp(); err != nil {
+		return err
 	}
 	w.staged++
 	c.staged = fmt.Sprint(w.staged)
@@ -357,6 +361,41 @@ func (w *writer) stage(ctx context.Context, c *change) error {
 	}
 	_, err := objectstore.Materialize(ctx, w.Objects, c.hash, w.temp, c.staged, perm)
 	return err
+}
+
+// makeTemp makes the folder for prepared files.
+func (w *writer) makeTemp() error {
+	if w.temp != nil {
+		return nil
+	}
+	name := tempPrefix + uuid.NewString()[:8]
+	if err := w.Root.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	w.name = name
+	temp, err := w.Root.OpenRoot(name)
+	w.temp = temp
+	return err
+}
+
+// viaLink says that a symbolic link is on the way to a path.
+const viaLink = "a symbolic link on its way leads elsewhere"
+
+// linked reports whether the folder is a symbolic link, or is reached by one.
+func (w *writer) linked(folder string) bool {
+	if folder == "." {
+		return false
+	}
+	is, known := w.links[folder]
+	if !known {
+		is = w.linked(path.Dir(folder))
+		if !is {
+			info, err := w.Root.Lstat(folder)
+			is = err == nil && info.Mode()&fs.ModeSymlink != 0
+		}
+		w.links[folder] = is
+	}
+	return is
 }
 
 // place moves a prepared file to its place, unless that has changed since it was looked at.
@@ -477,7 +516,7 @@ func (w *writer) save(ctx context.Context) error {
 	if w.mute {
 		return nil
 	}
-	r := &record.Results{Sets: w.sets}
+	r := &record.Results{Sets: w.sets, Ignored: w.ignored}
 	for _, e := range w.files {
 		r.Files = append(r.Files, *e)
 	}

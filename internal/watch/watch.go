@@ -338,10 +338,10 @@ func (l *looker) input(in *manifest.Input) {
 	case in.Path == "":
 	case in.Kind == manifest.DirInput:
 		l.way(path, maxHops)
-		l.walk(l.resolve(path, maxHops))
+		l.walk(l.resolve(path, maxHops), in.Except())
 	case in.Kind == manifest.GlobInput:
 		l.way(filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path))), maxHops)
-		found, _ := projectfiles.Match(l.base, in.Path) // the start says what is wrong with it
+		found, _ := projectfiles.Match(l.base, in.Path, in.Except()) // the start says what is wrong with it
 		for _, dir := range found.Folders {
 			l.folder(l.resolve(dir, maxHops))
 		}
@@ -358,20 +358,24 @@ func (l *looker) input(in *manifest.Input) {
 	}
 }
 
-// walk looks at all that is below a folder. Links in it are what they are.
-func (l *looker) walk(root string) {
+// walk looks at all that is below a folder and not left out. Links in it are what they are.
+func (l *looker) walk(root string, except *manifest.Except) {
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fs.SkipDir // gone meanwhile, or closed: the start says so
 		}
+		out := false
+		if rel, err := filepath.Rel(root, path); err == nil && rel != "." {
+			out, _ = except.Leaves(filepath.ToSlash(rel), d.IsDir() || d.Type()&fs.ModeSymlink != 0)
+		}
 		if d.IsDir() {
-			if d.Name() == ".e3" {
+			if out || d.Name() == ".e3" {
 				return fs.SkipDir
 			}
 			l.folders[path] = true
 			return nil
 		}
-		if info, err := d.Info(); err == nil {
+		if info, err := d.Info(); err == nil && !out {
 			l.add(path, info)
 		}
 		return nil

@@ -17,7 +17,7 @@ const packageFile = `e3: 1
 name: p
 inputs:
   one: {file: data/one.txt}
-  dir: {dir: tree}
+  dir: {dir: tree, except: [old/]}
   src: {glob: "src/**/*.py"}
 tasks: {t: {out: o, run: [x]}}
 `
@@ -72,7 +72,12 @@ func TestNext(t *testing.T) {
 			do   func()
 			want string
 		}{
-			{"an edit", func() { write(t, filepath.Join(dir, "data/one.txt"), "two") }, "data/one.txt"},
+			{"an edit, beside files that are left out", func() {
+				write(t, filepath.Join(dir, "tree/a~"), "a")
+				write(t, filepath.Join(dir, "tree/old/b"), "b")
+				write(t, filepath.Join(dir, "src/__pycache__/a.py"), "a")
+				write(t, filepath.Join(dir, "data/one.txt"), "two")
+			}, "data/one.txt"},
 			{"an edit by rename", func() {
 				write(t, filepath.Join(dir, "data/.one.txt.swp"), "six")
 				if err := os.Rename(filepath.Join(dir, "data/.one.txt.swp"), filepath.Join(dir, "data/one.txt")); err != nil {

@@ -22,6 +22,7 @@ type decoder struct {
 	targets  []target  // targets of all bases
 	waiting  []waiting // bases with references to later names
 	overflow bool      // there were too many tasks
+	matched  []matched
 
 	lists   Lists                         // the known lists of items; nil in Parse
 	grows   bool                          // a task depends on lists of items
@@ -61,7 +62,7 @@ func newDecoder(file string, lists Lists) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "except", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
@@ -179,6 +180,11 @@ func (d *decoder) finish() {
 	d.wire()
 	d.results.decoder = d
 	d.results.check()
+	for _, m := range d.matched {
+		if !d.results.leavesOut(m.path) {
+			d.report.note(m.fault)
+		}
+	}
 }
 
 // declare enters a name of the common namespace of inputs and tasks.
@@ -211,7 +217,7 @@ func (d *decoder) input(key, value *node) {
 	}
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
-	var executable *node
+	var executable, except *node
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping such as {file: data.csv}")
 	} else {
@@ -238,6 +244,8 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
 				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
+			case "except":
+				except, in.LeftOut = v, d.except(where+": except", v)
 			case "executable":
 				executable = v
 				if b, ok := d.boolean(where+": executable", v); ok {
@@ -257,6 +265,9 @@ func (d *decoder) input(key, value *node) {
 	}
 	if executable != nil && in.Kind != FileInput {
 		d.report.add(executable.pos, "", "%s: only a file can be executable", where)
+	}
+	if except != nil && len(d.report.errs) == before {
+		d.checkExcept(where+": except", except, &in)
 	}
 	index := int32(-1)
 	if len(d.report.errs) == before {

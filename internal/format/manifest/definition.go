@@ -7,6 +7,9 @@ type Pos struct {
 	Line, Column int32
 }
 
+// before reports whether p comes before q in the file.
+func (p Pos) before(q Pos) bool { return p.Line < q.Line || p.Line == q.Line && p.Column < q.Column }
+
 // A Definition is a checked package file.
 type Definition struct {
 	File        string // the name given to Parse
@@ -47,9 +50,13 @@ func (d *Definition) Entry(s Source) string {
 
 // Results says in which folder each start leaves outputs for people.
 type Results struct {
-	Dir string   // clean, relative to the package file
-	Of  []string // names and patterns of tasks and outputs; empty: the outputs that no task reads
+	Dir       string   // clean, relative to the package file; InPlace: each output lies at the path that its task writes
+	Of        []string // names and patterns of tasks and outputs; empty: the outputs that no task reads, in place all
+	GitIgnore bool     // files .gitignore name what is left in place
 }
+
+// InPlace is the folder of results of a package file whose outputs lie in the project, where their tasks write them.
+const InPlace = "."
 
 // An InputKind is the kind of an input's source.
 type InputKind uint8
@@ -70,11 +77,13 @@ type Input struct {
 	Name string
 	Kind InputKind
 	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated
-	Path        string
-	Pattern     string // for a glob that was declared as files: the path with names in braces
-	Value       any    // for ValueInput, and for parameters after SetParams: see Value types below
-	Executable  *bool  // for a file: nil takes the mode from the file itself
-	NoExport    bool   // an export without data omits its content
+	Path    string
+	Pattern string // for a glob that was declared as files: the path with names in braces
+	// patterns of files that a directory or glob leaves out, beside the usual ones; see Except
+	LeftOut     []string
+	Value       any   // for ValueInput, and for parameters after SetParams: see Value types below
+	Executable  *bool // for a file: nil takes the mode from the file itself
+	NoExport    bool  // an export without data omits its content
 	Description string
 	Pos         Pos
 }
@@ -178,9 +187,11 @@ const (
 // An Output is one file or directory that a task produces.
 type Output struct {
 	Name       string // "out" unless there are several
-	Path       string // clean, relative to the task's directory, without a trailing slash
+	Path       string // clean, relative to the task's directory, without a trailing slash; see Task.PathOf
 	Kind       Kind   // File or Dir
 	Executable bool   // a file that is stored as executable
+	ByItem     bool   // Path has names of the item's values in braces
+	Pos        Pos    // place of the path
 }
 
 // A TaskInput is one input of a task under the task's own name for it.

@@ -81,11 +81,16 @@ type collector struct {
 func (c *collector) full() bool { return len(c.errs) >= MaxErrors }
 
 func (c *collector) add(pos Pos, hint, format string, args ...any) {
-	if c.full() {
-		return
+	if !c.full() {
+		c.note(faultAt(c.file, pos, hint, format, args...))
 	}
-	e := faultAt(c.file, pos, hint, format, args...)
-	c.errs = append(c.errs, &e)
+}
+
+// note adds a fault.
+func (c *collector) note(e Error) {
+	if !c.full() {
+		c.errs = append(c.errs, &e)
+	}
 }
 
 // end adds the fault at which the reading of the file ended, and is the error to return.

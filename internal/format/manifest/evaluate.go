@@ -99,6 +99,9 @@ func (d expander) evaluate(b *base) {
 	for _, r := range rows {
 		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + r.label() + "]", Items: slices.Concat(r.names, r.constants)})
 	}
+	if e := d.placeOutputs(b); e != nil {
+		b.fault, b.pending = e, true
+	}
 }
 
 // depends reports whether the rows of a factor depend on the row of the factors before it.
@@ -186,7 +189,7 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 		}
 		entry = ""
 	}
-	label := ""
+	maker := &Task{Spec: to.spec, Name: to.spec.Base}
 	switch {
 	case to.isFamily() && !f.ref.selected:
 		d.report.add(f.pos, "write "+f.ref.name+"[name] with a dimension of this matrix before it, such as {sample: …, part: {from: \""+f.ref.name+"[sample]\"}}",
@@ -196,13 +199,12 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 		d.report.add(f.pos, "write "+f.ref.name+dotted(f.ref.entry), "%s: %q: the task %s has no matrix", where, truncate(f.text), f.ref.name)
 		return s, false
 	case to.isFamily():
-		var known bool
-		if label, known = d.producer(b, to, f, before); !known {
+		if maker = d.producer(b, to, f, before); maker == nil {
 			b.pending = true
 			return s, false
 		}
 	}
-	return d.taskSource(b, to, f.pos, f.ref.name, entry, label)
+	return d.taskSource(b, to, f.pos, f.ref.name, entry, maker)
 }
 
 // takeColumn chooses the column whose distinct values are the items.
@@ -218,13 +220,13 @@ func (f *itemsOf) takeColumn(column string) bool {
 	return true
 }
 
-// producer finds the label of the task of another family that makes the list for a row.
-func (d expander) producer(b, to *base, f *itemsOf, before row) (string, bool) {
+// producer finds the task of another family that makes the list for a row; nil if it is not known.
+func (d expander) producer(b, to *base, f *itemsOf, before row) *Task {
 	if to.items != nil {
 		d.evaluate(to)
 	}
 	if to.pending || to.evaluating { // a task that waits for itself is reported as a cycle
-		return "", false
+		return nil
 	}
 	names, naming := to.variables()
 	picks, fan, fault := pickOf(f.ref.selectors, names, naming, to.spec.Base, func(name string) (int, bool) {
@@ -240,15 +242,15 @@ func (d expander) producer(b, to *base, f *itemsOf, before row) (string, bool) {
 	}
 	if fault != "" {
 		b.fail(d, f.pos, "matrix: %q: %s", truncate(f.text), fault)
-		return "", false
+		return nil
 	}
 	want := picks.key(func(i int) string { return before.names[i].Value })
 	rows := d.index(to, picks)[want]
 	if len(rows) != 1 {
 		b.fail(d, f.pos, "matrix: %s: %s has no item for %s", truncate(f.text), to.spec.Base, before.label())
-		return "", false
+		return nil
 	}
-	return d.def.Tasks[to.first+int(rows[0])].Label(), true
+	return &d.def.Tasks[to.first+int(rows[0])]
 }
 
 // itemRows returns the names of the values of a list's rows, and the rows.

@@ -360,12 +360,9 @@ func (d expander) readable(b *base, pos Pos, name, path string) bool {
 	return false
 }
 
-// taskSource returns an output of a task as a source of items; label is the task's label.
-func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label string) (ItemSource, bool) {
-	s := ItemSource{Task: to.spec.Base}
-	if label != "" {
-		s.Task += "[" + label + "]"
-	}
+// taskSource returns an output of a task, whose declaration is to, as a source of items.
+func (d expander) taskSource(b, to *base, pos Pos, name, entry string, t *Task) (ItemSource, bool) {
+	s := ItemSource{Task: t.Name}
 	out := &to.spec.Outputs[0]
 	switch {
 	case to.spec.Several && entry == "":
@@ -379,7 +376,7 @@ func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label str
 		}
 		out, s.Entry = &to.spec.Outputs[i], entry
 	}
-	s.Key, s.Kind, s.Path = s.Task+dotted(s.Entry), out.Kind, out.Path
+	s.Key, s.Kind, s.Path = s.Task+dotted(s.Entry), out.Kind, t.PathOf(out)
 	if out.Kind == File {
 		return s, d.readable(b, pos, s.Key, out.Path)
 	}

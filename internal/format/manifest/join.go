@@ -194,10 +194,10 @@ func (j *joiner) input(number int) (TaskInput, bool) {
 		task := int32(p.target.first) + rows[0]
 		if p.itemSelectors == nil {
 			in.Source.Index = task
+			d.byItem(p, &in)
 			return in, true
 		}
-		label := d.def.Tasks[task].Label()
-		s, ok := d.taskSource(j.b, p.target, p.pos, p.target.spec.Base, p.entry, label)
+		s, ok := d.taskSource(j.b, p.target, p.pos, p.target.spec.Base, p.entry, &d.def.Tasks[task])
 		if !ok {
 			return in, false
 		}

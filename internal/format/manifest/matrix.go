@@ -109,6 +109,11 @@ func item(dims []dimension, dim, number int) int {
 // expand appends the items of a task, without their inputs.
 func (d *decoder) expand(b *base) {
 	if b.dims == nil {
+		if i := slices.IndexFunc(b.spec.Outputs, func(o Output) bool { return o.ByItem }); i >= 0 {
+			out := &b.spec.Outputs[i]
+			_, name, _, _ := cutBraces(out.Path)
+			d.report.add(out.Pos, "", "task %s: out %q: the task has no matrix, so {%s} stands for nothing", b.spec.Base, truncate(out.Path), name)
+		}
 		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base})
 		return
 	}
@@ -121,6 +126,9 @@ func (d *decoder) expand(b *base) {
 			own[j] = record.EnvVar{Name: b.dims[j].name, Value: b.dims[j].items[item(b.dims, j, number)]}
 		}
 		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + label(own) + "]", Items: own})
+	}
+	if e := d.placeOutputs(b); e != nil {
+		d.report.note(*e)
 	}
 }
 

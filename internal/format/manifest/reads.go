@@ -100,6 +100,10 @@ func (d expander) fromItems(p *plan, where string, ref *wire, selectors []select
 	}
 	p.joined, p.itemSelectors = true, selectors
 	d.grows = true
+	if p.byItem {
+		p.glob, p.byItem = path.Join(p.target.spec.Outputs[max(p.input.Source.Entry, 0)].Glob(), "**"), false
+		p.input.Path = GlobPrefix(p.glob)
+	}
 	if anyAll(selectors) {
 		p.input.Path, p.glob, p.project = p.input.Name, "", false
 		return true
@@ -132,7 +136,7 @@ func Suffix(p string) string {
 	if slices.Contains(compressed, ext) {
 		ext = path.Ext(strings.TrimSuffix(name, ext)) + ext
 	}
-	if ext == name || strings.ContainsAny(ext, ",=[] ") {
+	if ext == name || strings.ContainsAny(ext, ",=[]{} ") {
 		return ""
 	}
 	return ext

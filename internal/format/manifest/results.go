@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-var resultKeys = []string{"dir", "of"}
+var resultKeys = []string{"dir", "of", "gitignore"}
 
 // A resultsDecoder reads the top-level key results: a folder, or a folder with a selection of outputs.
 type resultsDecoder struct {
 	*decoder
-	at, of Pos // places of the folder, and of the selection
+	at, of Pos     // places of the folder, and of the selection
+	ignore Pos     // of gitignore
+	places []place // of outputs in place
 }
 
 func (d *resultsDecoder) read(n *node) {
@@ -27,6 +29,9 @@ func (d *resultsDecoder) read(n *node) {
 			case "of":
 				d.of = v.pos
 				r.Of = d.names(v)
+			case "gitignore":
+				d.ignore = v.pos
+				r.GitIgnore, _ = d.boolean("results: gitignore", v)
 			}
 		})
 		if d.at == (Pos{}) {
@@ -34,6 +39,9 @@ func (d *resultsDecoder) read(n *node) {
 		}
 	default:
 		d.wrongType("results", n, "a folder such as results/")
+	}
+	if r.GitIgnore && r.Dir != InPlace {
+		d.report.add(d.ignore, "a folder for results alone needs one line in .gitignore", "results: gitignore is for dir: .")
 	}
 	d.def.Results = r
 }
@@ -45,9 +53,6 @@ func (d *resultsDecoder) dir(where string, n *node) string {
 		return ""
 	}
 	clean, fault, hint := cleanPath(n.text)
-	if fault == "" && clean == "." {
-		fault, hint = "the path is the folder of the package file itself", "name a folder in it, such as results/"
-	}
 	if fault != "" {
 		d.report.add(n.pos, hint, "%s %q: %s", where, truncate(n.text), fault)
 	}
@@ -77,7 +82,7 @@ func (d *resultsDecoder) check() {
 	if r == nil || d.report.full() {
 		return
 	}
-	if r.Dir != "" {
+	if r.Dir != "" && r.Dir != InPlace {
 		for i := range d.def.Inputs {
 			in := &d.def.Inputs[i]
 			if in.Kind == DirInput && (in.Path == r.Dir || strings.HasPrefix(r.Dir, in.Path+"/")) {
@@ -99,6 +104,16 @@ func (d *resultsDecoder) check() {
 			d.report.add(d.of, hint, "results: no task or output matches %q", truncate(pattern))
 		}
 	}
+	if r.Dir == InPlace {
+		(&placer{resultsDecoder: d}).place()
+	}
+}
+
+// leavesOut reports whether inputs leave out a path, since an output lies there.
+func (d *resultsDecoder) leavesOut(file string) bool {
+	return slices.ContainsFunc(d.places, func(p place) bool {
+		return matchParts(strings.Split(p.path, "/"), strings.Split(file, "/"))
+	})
 }
 
 // awaited reports whether a name or pattern may mean tasks that are not known yet, because a task makes the list of their

@@ -273,6 +273,7 @@ func (d *policyReader) output(where string, n *node, name string, several bool) 
 	switch n.kind {
 	case stringNode:
 		out.Path, out.Kind = d.outputPath(where, n)
+		out.Pos = n.pos
 	case mapNode:
 		var paths int
 		var executable *node
@@ -289,6 +290,7 @@ func (d *policyReader) output(where string, n *node, name string, several bool) 
 				}
 				var kind Kind
 				out.Path, kind = d.outputPath(where, v)
+				out.Pos = v.pos
 				if key.text == "file" && kind == Dir {
 					d.report.add(v.pos, "use dir:", "%s: a path that ends in / is a directory", where)
 				}
@@ -313,6 +315,7 @@ func (d *policyReader) output(where string, n *node, name string, several bool) 
 	default:
 		d.wrongType(where, n, "a path or a mapping")
 	}
+	_, _, _, out.ByItem = cutBraces(out.Path)
 	return out
 }
 

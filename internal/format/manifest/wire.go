@@ -72,6 +72,7 @@ type plan struct {
 	choices []choice // choices in a target with a matrix
 	fan     bool     // the plan chooses more than one item
 	own     bool     // the plan differs between the items of the referring task
+	byItem  bool     // the path of the input depends on the item of the target
 	pos     Pos
 
 	joined        bool // a selection by values: see joiner; then choices and own are unused
@@ -105,11 +106,24 @@ func (d *decoder) connect(index int32, refs []wire) {
 	}
 	b.waitsEnd = int32(len(d.targets))
 	if len(d.report.errs) == before && !d.report.full() {
-		d.collisions(b, plans)
+		d.collisions(b, plans, nil)
 		itemsInCommand(d, b, plans)
 	}
-	if len(d.report.errs) > 0 || len(plans) == 0 || b.count == 0 || pending {
-		return // the Definition will not be returned, or not with these tasks; or the task has no inputs
+	if len(d.report.errs) > 0 || b.count == 0 || pending {
+		return // the Definition will not be returned, or not with these tasks
+	}
+	d.give(b, plans, own)
+	if b.spec.byItem() || slices.ContainsFunc(plans, func(p plan) bool { return p.byItem }) {
+		for i := 0; i < b.count && len(d.report.errs) == 0 && !b.pending; i++ {
+			d.collisions(b, plans, &d.def.Tasks[b.first+i])
+		}
+	}
+}
+
+// give gives the items of a task their inputs.
+func (d *decoder) give(b *base, plans []plan, own bool) {
+	if len(plans) == 0 {
+		return
 	}
 	if !own {
 		inputs := make([]TaskInput, len(plans))
@@ -286,9 +300,10 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 		in.Source.Entry = int32(index)
 	}
 	if index >= 0 {
-		in.Path, in.Kind = spec.Outputs[index].Path, spec.Outputs[index].Kind
+		in.Path, in.Kind, p.byItem = spec.Outputs[index].Path, spec.Outputs[index].Kind, spec.Outputs[index].ByItem
 	}
 	if p.fan {
+		p.byItem = false
 		in.Source.Kind = FromFanIn
 		in.Path, in.Kind = in.Name, Dir
 	}
@@ -315,6 +330,7 @@ func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 		in.Source.Index = d.fanIn(p, first)
 	} else {
 		in.Source.Index = int32(p.target.first + first)
+		d.byItem(p, &in)
 	}
 	return in
 }

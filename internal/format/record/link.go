@@ -29,12 +29,14 @@ type Link struct {
 type LinkInput struct {
 	Name     string
 	Source   InputSource
-	Location string // relative to the package file: path or pattern
-	Leaf     Leaf   // the stored dataset
+	Location string   // relative to the package file: path or pattern
+	Except   []string // patterns of files that a directory or pattern leaves out; see manifest.Except
+	Leaf     Leaf     // the stored dataset
 	Files    []LinkFile
 
-	// Linked folders and hidden files that a pattern leaves out, for people. They are not stored; each scan finds them.
-	Passed, Hidden []string `beast2:"-"`
+	// Linked folders and hidden files that a pattern leaves out, and what is left out as usual, for people. They are not
+	// stored; each scan finds them.
+	Passed, Hidden, Usual []string `beast2:"-"`
 }
 
 // LinkFile is a file of an input: Path is relative to the package file for FromFile, to the

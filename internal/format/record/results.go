@@ -10,14 +10,23 @@ import (
 // outputs. It never leaves the machine.
 type ResultsPlan struct {
 	Dir string   // relative to the package file, with slashes; "": none
-	Of  []string // names and patterns; empty: the outputs that no task reads
+	Of  []string // names and patterns; empty: the outputs that no task reads, in place all
+	// GitIgnore says that files .gitignore name what is left in place.
+	GitIgnore bool
 }
 
 // Results is a machine's record of a folder in which it has left results. It tells later which of the files are
 // unchanged. It never leaves the machine.
 type Results struct {
-	Files []ResultFile
-	Sets  []ResultSet
+	Files   []ResultFile
+	Sets    []ResultSet
+	Ignored []IgnoredLine
+}
+
+// IgnoredLine is a line that was added to the file .gitignore of a folder.
+type IgnoredLine struct {
+	Folder string // in the folder of the results; "." for itself
+	Line   string
 }
 
 // ResultSet is a selection of outputs that was left in a folder, and the source of these files.
