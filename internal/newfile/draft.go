@@ -38,7 +38,8 @@ type Task struct {
 	Name        string
 	Description string
 	Comments    []string
-	Matrix      string // the source of its items; "": none
+	Matrix      string   // the source of its items; "": none
+	Vars        []string // variables of an item
 	In          []Ref
 	Out         []Out
 	PassEnv     []string
@@ -134,8 +135,11 @@ func (d *Draft) Text() string {
 		read := map[string]bool{}
 		for _, t := range d.Tasks {
 			for _, r := range t.In {
-				name, _, _ := strings.Cut(r.Input, "[")
+				name := r.Input[:max(strings.IndexAny(r.Input+"[", "[."), 0)]
 				read[name] = true
+			}
+			for _, in := range d.Inputs {
+				read[in.Name] = read[in.Name] || t.Matrix == in.Name || strings.Contains(t.Matrix, ": "+in.Name)
 			}
 		}
 		unread := false
@@ -205,6 +209,9 @@ func (t *Task) in() string {
 	taken := map[string]bool{"out": true}
 	for _, o := range t.Out {
 		taken[o.Name] = true
+	}
+	for _, v := range t.Vars {
+		taken[v] = true
 	}
 	var list, pairs []string
 	plain := true

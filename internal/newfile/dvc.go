@@ -3,7 +3,9 @@ package newfile
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -52,6 +54,24 @@ func FromDVC(fsys fs.FS, file, name string) (*Draft, []Note, error) {
 	c.convert()
 	c.head()
 	return c.Draft, c.notes, nil
+}
+
+// DVCFolder is the folder in which the package file of a pipeline belongs: that of the pipeline, or, if its paths lead
+// up, the folder of the project, which has .dvc or .git.
+func DVCFolder(file string) string {
+	dir := filepath.Dir(file)
+	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), "..") {
+		return dir
+	}
+	at, err := filepath.Abs(dir)
+	for ; err == nil && at != filepath.Dir(at); at = filepath.Dir(at) {
+		for _, mark := range []string{".dvc", ".git"} {
+			if _, err := os.Stat(filepath.Join(at, mark)); err == nil {
+				return at
+			}
+		}
+	}
+	return dir
 }
 
 type converter struct {

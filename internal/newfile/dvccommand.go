@@ -18,9 +18,8 @@ func (s *stage) command(cmd *yaml.Node) {
 	several := cmd.Kind == yaml.SequenceNode
 	for _, line := range lines(cmd) {
 		text := s.script(cmd, line)
-		if lenient().MatchString(text) {
-			// DVC leaves a command to sh, in which the last status counts; e3 ends a script at the first failure.
-			text = "set +e +u +o pipefail   # as sh has it\n" + text
+		if flags := asSh(line); flags != "" {
+			text = "set" + flags + "   # as sh has it\n" + text
 			if several {
 				text = "(\n" + text + "\n)"
 			}
@@ -40,8 +39,26 @@ func (s *stage) command(cmd *yaml.Node) {
 	s.task.Run = run
 }
 
-// lenient finds what may fail in sh without failing the command: pipes, several commands, variables that are not set.
-var lenient = pattern(`[^|]\|[^|]|[;\n]|\$[A-Za-z0-9_@*#]|\$\{`)
+var (
+	piped     = pattern(`[^|]\|[^|]`)
+	separated = pattern(`[;\n]\s*\S`)
+	named     = pattern(`\$[A-Za-z0-9_@*#]|\\\$\{`)
+)
+
+// asSh are the options with which bash runs a command as sh does, to which DVC gives it: there the last status counts,
+// and a variable may be unset.
+func asSh(cmd string) (flags string) {
+	if separated().MatchString(strings.TrimSpace(cmd)) {
+		flags += " +e"
+	}
+	if named().MatchString(cmd) {
+		flags += " +u"
+	}
+	if piped().MatchString(cmd) {
+		flags += " +o pipefail"
+	}
+	return flags
+}
 
 // script is one command, in which live values and items are variables of the task.
 func (s *stage) script(n *yaml.Node, text string) string {
@@ -58,6 +75,11 @@ func (s *stage) script(n *yaml.Node, text string) string {
 			b.WriteString(p.text)
 			continue
 		}
+		if o, mapping := p.value.(manifest.Object); mapping && p.source != "" && quote == 0 {
+			s.note(n, false, "${%s} stands in the command with the names that it has now: after an edit of its names, edit the command as well", p.path)
+			b.WriteString(s.liveFlags(n, p, "", o))
+			continue
+		}
 		name := p.variable
 		if p.source != "" {
 			name = s.parameter(n, p)
@@ -69,6 +91,27 @@ func (s *stage) script(n *yaml.Node, text string) string {
 		b.WriteString(reference(name, quote, simple(p), i+1 < len(list) && startsName(list[i+1].text)))
 	}
 	return b.String()
+}
+
+// liveFlags are the arguments that DVC makes of a mapping, with the values of a file of parameters as variables.
+func (s *stage) liveFlags(n *yaml.Node, p piece, at string, o manifest.Object) string {
+	var b []string
+	for _, m := range o {
+		flag := "--" + at + m.Name
+		one := piece{text: words(m.Value), value: m.Value, source: p.source, path: p.path + "." + m.Name}
+		switch v := m.Value.(type) {
+		case manifest.Object:
+			b = append(b, s.liveFlags(n, one, at+m.Name+".", v))
+		case bool:
+			b = append(b, `$([ "$`+s.parameter(n, one)+`" = true ] && echo `+flag+`)`)
+		case []any:
+			s.note(n, true, "${%s} is a list, which stands in the command as it is now: after an edit of it, edit the command as well", one.path)
+			b = append(b, flags("", manifest.Object{{Name: at + m.Name, Value: v}}))
+		default:
+			b = append(b, flag+` "$`+s.parameter(n, one)+`"`)
+		}
+	}
+	return strings.Join(slices.DeleteFunc(b, func(s string) bool { return s == "" }), " ")
 }
 
 // simple reports whether a value is one word of a command.
@@ -143,7 +186,7 @@ func (s *stage) taken(name string) bool {
 	return manifest.BashSets(name) || s.family != nil && (slices.Contains(s.family.dims, name) || s.family.used[name]) ||
 		slices.ContainsFunc(s.task.In, func(r Ref) bool { return r.As == name }) ||
 		slices.ContainsFunc(s.task.Out, func(o Out) bool { return o.Name == name }) ||
-		regexp.MustCompile(`\$\{?`+name+`\b|\b`+name+`=`).MatchString(strings.Join(lines(field(s.body, "cmd")), "\n"))
+		regexp.MustCompile(`\$\{?`+name+`\b|\b`+name+`=`).MatchString(expression().ReplaceAllString(strings.Join(lines(field(s.body, "cmd")), "\n"), ""))
 }
 
 // undeclared adds the files that a command names, and those that its programs import, as far as dvc.yaml does not name

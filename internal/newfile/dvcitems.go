@@ -56,9 +56,19 @@ func (f *family) variable(steps []string) (string, bool) {
 	return name, name != ""
 }
 
-// same reports whether two families have the same items.
-func (f *family) same(g *family) bool {
-	return f.source == g.source && f.by == g.by && slices.Equal(f.dims, g.dims) && slices.Equal(f.lists, g.lists)
+// has reports whether a family has an item with the names of each item of another one.
+func (f *family) has(g *family) bool {
+	if !slices.Equal(f.dims, g.dims) {
+		return false
+	}
+	return !slices.ContainsFunc(g.items, func(it familyItem) bool {
+		return !slices.ContainsFunc(f.items, func(own familyItem) bool { return own.label == it.label })
+	})
+}
+
+// live reports whether the items follow a file of parameters.
+func (f *family) live() bool {
+	return strings.Contains(f.source, paramMark) || slices.ContainsFunc(f.lists, func(l string) bool { return strings.Contains(l, paramMark) })
 }
 
 // text is the matrix of the task.
@@ -420,6 +430,11 @@ func (s *stage) resolveValue(v *any) bool {
 		list, err := s.pieces(at)
 		if err != nil {
 			return false
+		}
+		for _, p := range list {
+			if p.source != "" {
+				s.note(s.body, true, "its items hold %s of %s as it is now: after an edit of it, convert it again, or edit the items", p.path, p.source)
+			}
 		}
 		if len(list) == 3 && list[0].text == "" && list[2].text == "" && !list[1].literal {
 			*v = list[1].value

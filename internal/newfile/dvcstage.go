@@ -70,7 +70,7 @@ func (s *stage) text(n *yaml.Node) string {
 	list, err := s.pieces(n.Value)
 	if err != nil {
 		s.note(n, true, "%v; write the value by hand", err)
-		return n.Value
+		return ""
 	}
 	var b strings.Builder
 	for _, p := range list {
@@ -300,11 +300,18 @@ func (s *stage) depend(n *yaml.Node, p string) {
 	}
 }
 
-// nameable reports whether the inputs of a family can be named for all items together.
+// nameable reports whether the inputs and outputs of a family can be named for all items together.
 func (s *stage) nameable() bool {
+	for _, o := range s.outs {
+		if inBraces().ReplaceAllString(o.path, "") == "" {
+			return false // any path of the project
+		}
+	}
 	for _, d := range s.deps {
-		if strings.Contains(d.path, "{") && s.matching(d.path) == "" && !s.itemFiles(d.path) {
-			return false
+		if strings.Contains(d.path, "{") && s.matching(d.path) == "" {
+			if _, ok := s.itemInput(d.path); !ok {
+				return false
+			}
 		}
 	}
 	return true
@@ -320,6 +327,7 @@ func (s *stage) reads() {
 	s.command(cmd)
 	if s.family != nil {
 		s.task.Matrix = s.sources(s.family.text())
+		s.task.Vars = append(slices.Clone(s.family.dims), slices.Sorted(maps.Keys(s.family.used))...)
 	}
 	s.environment(cmd)
 	if field(s.body, "deps") == nil && field(s.body, "params") == nil {
@@ -348,12 +356,17 @@ func (c *converter) inputOf(name string) *Input {
 
 // read adds the source of a dependency. found says that e3 new has found it, and not dvc.yaml.
 func (s *stage) read(d stageDep, found bool) {
-	if strings.Contains(d.path, "{") {
+	if s.family != nil && strings.Contains(d.path, "{") {
 		if ref := s.matching(d.path); ref != "" {
 			s.add(Ref{Task: ref})
 			return
 		}
-		s.add(Ref{Input: s.input("files", d.path, "") + "[" + strings.Join(s.family.dims, ",") + "]", As: identifier(path.Base(d.path))})
+		in, _ := s.itemInput(d.path)
+		name := s.input(in.kind, in.path, "")
+		s.add(Ref{Input: name + in.label, As: name + "_item"})
+		if in.whole {
+			s.note(d.node, false, "each task reads all of %s, so a new file in it runs all of them again", in.path)
+		}
 		return
 	}
 	if ref, own := s.producer(d.path); ref != "" {
@@ -364,7 +377,7 @@ func (s *stage) read(d stageDep, found bool) {
 		s.add(Ref{Task: ref})
 		return
 	}
-	inside := s.inside(d.path)
+	inside := s.inside(d)
 	for _, r := range inside {
 		s.add(r)
 	}
@@ -390,25 +403,55 @@ func (m *made) output(label string) string {
 func (s *stage) matching(p string) string {
 	for _, q := range slices.Sorted(maps.Keys(s.made)) {
 		m := s.made[q]
-		if m.stage != s && m.stage.family != nil && m.stage.family.same(s.family) && (p == q || m.dir && strings.HasPrefix(p, q+"/")) {
+		if m.stage != s && m.stage.family != nil && m.stage.family.has(s.family) && (p == q || m.dir && strings.HasPrefix(p, q+"/")) {
 			return m.output("[" + strings.Join(s.family.dims, ",") + "]")
 		}
 	}
 	return ""
 }
 
-// itemFiles reports whether a path with names in braces is that of a file of the project for each item.
-func (s *stage) itemFiles(p string) bool {
-	if len(s.family.items) == 0 || slices.ContainsFunc(s.family.dims, func(d string) bool { return !strings.Contains(p, "{"+d+"}") }) {
-		return false
+var inBraces = pattern(`\{([a-z_][a-z0-9_]*)\}`)
+
+// An itemInput is an input of the project of which each item reads its own part.
+type itemInput struct {
+	kind, path, label string
+	whole             bool // each item reads all of it
+}
+
+// itemInput finds the input for a path with names in braces: files of which the names are parts of the path, the
+// entries of a folder, or a folder as a whole.
+func (s *stage) itemInput(p string) (in itemInput, ok bool) {
+	var names []string
+	for _, m := range inBraces().FindAllStringSubmatch(p, -1) {
+		names = append(names, m[1])
 	}
+	dir := true
 	for _, it := range s.family.items {
-		info, err := fs.Stat(s.fsys, it.expand(p))
-		if at := it.expand(p); err != nil || !info.Mode().IsRegular() || strings.Contains(at, "{") || s.made[at] != nil {
-			return false
+		at := it.expand(p)
+		info, err := fs.Stat(s.fsys, at)
+		if ref, _ := s.producer(at); err != nil || ref != "" || strings.Contains(at, "{") {
+			return in, false
+		}
+		dir = dir && info.IsDir()
+		if !dir && !info.Mode().IsRegular() {
+			return in, false
 		}
 	}
-	return true
+	label := "[" + strings.Join(names, ",") + "]"
+	dims := !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(s.family.dims, n) })
+	folder, last := path.Split(p)
+	folder = path.Clean(folder)
+	switch {
+	case dims && !dir && len(s.family.items) > 0:
+		return itemInput{kind: "files", path: p, label: label}, true
+	case dims && dir && len(names) == 1 && last == "{"+names[0]+"}" && folder != "." && !strings.Contains(folder, "{"):
+		return itemInput{kind: "dir", path: folder, label: label}, true
+	}
+	top := path.Dir(p[:strings.IndexByte(p, '{')] + "x")
+	if !s.family.live() || top == "." || s.writesIn(top) {
+		return in, false
+	}
+	return itemInput{kind: "dir", path: top, whole: true}, true
 }
 
 // producer is the source of a path that a stage writes, or in a folder that a stage writes; "" if there is none.
@@ -431,17 +474,28 @@ func (s *stage) producer(p string) (ref string, own bool) {
 	return "", false
 }
 
-// inside are the sources of the outputs that lie in a folder.
-func (s *stage) inside(dir string) (list []Ref) {
+// inside are the sources of the outputs that lie in a folder. A family alone in it is one source, at the folder.
+func (s *stage) inside(d stageDep) (list []Ref) {
+	var found []*made
 	for _, q := range slices.Sorted(maps.Keys(s.made)) {
-		m := s.made[q]
-		if m.stage == s || !strings.HasPrefix(q, dir+"/") {
-			continue
+		if m := s.made[q]; m.stage != s && strings.HasPrefix(q, d.path+"/") {
+			found = append(found, m)
 		}
-		if m.stage.family != nil {
-			list = append(list, Ref{Task: m.output("[*]"), At: dir, As: identifier(m.output(""))})
-		} else {
+	}
+	files, _ := s.files(d.path)
+	for _, m := range found {
+		switch {
+		case m.stage.family == nil:
 			list = append(list, Ref{Task: m.output("")})
+		case len(found) == 1 && len(files) == 0:
+			list = append(list, Ref{Task: m.output("[*]"), At: d.path, As: identifier(m.output(""))})
+		default:
+			if m.stage.family.live() {
+				s.note(d.node, true, "%s also holds other files, so the items of %s in it are named one by one: add those that come", d.path, m.stage.name)
+			}
+			for _, it := range m.stage.family.items {
+				list = append(list, Ref{Task: m.output("[" + it.label + "]"), As: identifier(m.stage.task.Name + "_" + it.label)})
+			}
 		}
 	}
 	return list

@@ -21,7 +21,8 @@ const MaxOnly = 200
 // A part is what a source with only or at says.
 type part struct {
 	only []string // paths in the file; none of them lies inside another
-	at   string   // where the file is staged; "": at the path of the file of parameters
+	at   string   // where the file is staged; "": at the path of the file of parameters. Of a fan-in: its folder
+	kind Kind     // of at: Dir with a slash at its end
 	pos  Pos      // of the key that came first; zero without both
 }
 
@@ -83,6 +84,8 @@ func (d *decoder) fromPart(p *plan, where string, ref *wire, found named, r *ref
 	case formOf(of.Path) == pythonForm:
 		return report(fmt.Sprintf("declare {file: %s} for the whole file, or read its values one by one", of.Path),
 			"no part of %s can be written: want YAML, JSON or TOML", truncate(of.Path))
+	case ref.part.kind == Dir:
+		return report("name a file in it", "at: %s is a folder", truncate(ref.part.at))
 	case ref.part.at != "" && formOf(ref.part.at) != formOf(of.Path):
 		return report("give it the ending of "+of.Path, "%s has another form than %s", truncate(ref.part.at), truncate(of.Path))
 	}
