@@ -27,6 +27,9 @@ type assignment struct {
 	left    *record.Detail // what a dead process noted, if its execution is being closed; else nil
 	image   *unpacked      // the root file system of its command; nil: the task has no image
 	noImage *roomError     // why the image cannot be used
+
+	environment   string            // the folder of its environment; "": it has none
+	noEnvironment *environmentError // why the environment was not made
 }
 
 // item is the place of an execution in a batch. It is zero if its command serves no other execution.

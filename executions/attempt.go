@@ -85,6 +85,9 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err := a.openImage(ctx); err != nil {
 		return Result{}, err
 	}
+	if err := a.openEnvironment(ctx); err != nil {
+		return Result{}, err
+	}
 	env, err := a.box.stage(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)

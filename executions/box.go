@@ -19,7 +19,7 @@ type box struct {
 
 // closedRoom is the closed room of the box's command.
 func (b *box) closedRoom() (*room.Room, error) {
-	r := &room.Room{Base: b.in.Name(), Folder: b.sandbox.room.Name(), Network: b.spec.Room.Network}
+	r := &room.Room{Base: b.in.Name(), Folder: b.sandbox.room.Name(), Network: b.spec.Room.Network, ReadOnly: b.environment}
 	for _, l := range b.lent {
 		r.Lower, r.Scratch = append(r.Lower, l.tree()), filepath.Join(b.root.Name(), b.scratch)
 	}

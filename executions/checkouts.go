@@ -403,6 +403,9 @@ func (x *Executor) Rest() error {
 	if err != nil {
 		err = fmt.Errorf("keep checkouts of folders: %w", err)
 	}
+	if e := x.environments.closeAll(x.opts.Now()); e != nil {
+		err = errors.Join(err, e)
+	}
 	if e := x.images.closeAll(x.opts.Now()); e != nil {
 		err = errors.Join(err, fmt.Errorf("keep unpacked images: %w", e))
 	}

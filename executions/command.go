@@ -53,6 +53,12 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
 		}
 	}
+	if c.noEnvironment != nil {
+		if unready = c.noEnvironment; c.req.Job.Ref != "" && errors.Is(unready, ErrNoEnvironment) {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
+		}
+	}
+	spec.ReadOnly = c.environment
 	if err := c.traceOpens(ctx, &spec); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
@@ -69,6 +75,11 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	if err := c.begin(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+	}
+	if c.noEnvironment != nil {
+		if err := c.noEnvironment.showLog(c.box.logs.stderr, c.mask); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
 	}
 	if err := cmp.Or(unready, otherTool, c.unset()); err != nil {
 		return runner.Result{}, err

@@ -206,7 +206,13 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*assignment, erro
 	}
 	id, err := NewID()
 	a := &assignment{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}
-	return a, cmp.Or(err, a.openImage(ctx))
+	if err := cmp.Or(err, a.openImage(ctx), a.openEnvironment(ctx)); err != nil {
+		return nil, err
+	}
+	if a.noEnvironment != nil {
+		return nil, a.noEnvironment
+	}
+	return a, nil
 }
 
 func newVisit(b *box, env []string) (*Visit, error) {
@@ -236,6 +242,8 @@ func (b *box) inputText(ctx context.Context, in record.Input, h objectstore.Hash
 	switch in.Kind {
 	case record.KindVariable:
 		return b.variable(ctx, h)
+	case record.KindTool:
+		return "", false, nil
 	case record.KindValue:
 		v, err := b.readValue(ctx, h)
 		if err != nil {

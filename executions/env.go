@@ -37,6 +37,7 @@ func (b *box) baseEnv() []string {
 	if b.image != nil {
 		env = append(env, b.image.environment()...)
 	}
+	env = append(env, b.environmentEnv()...)
 	for _, names := range [][]string{b.spec.Passed.Env, b.spec.Passed.Secrets} {
 		for _, name := range names {
 			if v, ok := b.x.opts.Getenv(name); ok {
@@ -102,7 +103,7 @@ func (b *box) argv() []string {
 		}
 	}
 	for i, in := range spec.Inputs {
-		if in.Kind.OfMachine() || b.ownsInput(in) {
+		if _, ok := record.EnvironmentOf(in.Name); ok || in.Kind.OfMachine() || b.ownsInput(in) {
 			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", b.texts[i])

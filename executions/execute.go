@@ -52,9 +52,9 @@ type Options struct {
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
-	// Images is a folder of this user on the file system of Scratch, for unpacked images; nil: no task can have an
-	// image.
-	Images func() (string, error)
+	// Images is a folder of this user, for unpacked images; nil: no task can have an image.
+	Images       func() (string, error)
+	Environments EnvironmentOptions
 	// Kept takes the folders of failed commands; nil: none are kept.
 	Kept     *remains.Folders
 	Modes    modes.Modes   // of the logs, which move into the repository
@@ -85,18 +85,19 @@ type Options struct {
 // by any number of processes on one repository.
 type Executor struct {
 	*Curator
-	objects   LocalObjects
-	runner    Runner
-	sandboxes sandboxes
-	checkouts checkouts
-	images    images
-	untold    untold
-	bash      *bash.Checker // nil: all scripts run in bash
-	programs  runner.Finder
-	opts      Options
-	unlimited sync.Once     // for Options.Unlimited
-	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)
-	releasing chan struct{} // a token for each release that its request does not wait for
+	objects      LocalObjects
+	runner       Runner
+	sandboxes    sandboxes
+	checkouts    checkouts
+	images       images
+	environments environments
+	untold       untold
+	bash         *bash.Checker // nil: all scripts run in bash
+	programs     runner.Finder
+	opts         Options
+	unlimited    sync.Once     // for Options.Unlimited
+	unfenced     sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)
+	releasing    chan struct{} // a token for each release that its request does not wait for
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -105,10 +106,11 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	opts.LogEvery = cmp.Or(opts.LogEvery, time.Second)
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
-		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
-		checkouts: checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
-		images:    images{objects: objects, scratch: opts.Scratch, folder: opts.Images},
-		releasing: make(chan struct{}, mostReleasing),
+		sandboxes:    sandboxes{scratch: opts.Scratch, modes: opts.Modes},
+		checkouts:    checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
+		environments: environments{EnvironmentOptions: opts.Environments, objects: objects, runner: run, path: opts.Path, grace: opts.Grace},
+		images:       images{objects: objects, folder: opts.Images},
+		releasing:    make(chan struct{}, mostReleasing),
 	}
 	x.sandboxes.checkouts = &x.checkouts
 	if r, ok := run.(bash.Runner); ok {

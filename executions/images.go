@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"e3/internal/format/image"
+	"e3/internal/host/kept"
 	"e3/internal/host/room"
 	"e3/internal/host/rootfs"
 	"e3/internal/host/runner"
@@ -25,7 +26,6 @@ import (
 type images struct {
 	objects objectstore.Store
 	folder  func() (string, error) // of this user; nil: none is kept
-	scratch func() (string, error)
 
 	mu   sync.Mutex // also held while an image is unpacked, so that several commands wait for it once
 	open map[string]*unpacked
@@ -33,7 +33,7 @@ type images struct {
 
 // An unpacked is an image that this process uses.
 type unpacked struct {
-	root *rootfs.Root
+	root *kept.Folder
 	env  []string // what the image sets for its programs
 }
 
@@ -83,15 +83,18 @@ func (p *images) openOrUnpack(ctx context.Context, hash string) (*unpacked, erro
 	if err != nil {
 		return nil, err
 	}
-	scratch, err := p.scratch()
-	if err != nil {
-		return nil, err
-	}
-	kept := rootfs.Kept{Folder: folder, Scratch: scratch}
-	root, err := kept.Open(hash)
-	if errors.Is(err, fs.ErrNotExist) {
-		root, err = kept.Add(hash, func(to string) error { return unpack(ctx, p.objects, m, c, to) })
-	}
+	root, err := kept.Folders(folder).Open(ctx, hash, &kept.Maker{
+		Make: func(to, _ string) (string, error) {
+			if err := unpack(ctx, p.objects, m, c, to); err != nil {
+				return "", err
+			}
+			return rootfs.Fingerprint(to)
+		},
+		Fits: func(folder, mark string) (bool, error) {
+			now, err := rootfs.Fingerprint(folder)
+			return now == mark, err
+		},
+	})
 	return &unpacked{root: root, env: c.Env}, err
 }
 
@@ -169,6 +172,9 @@ func (c cancellable) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
+// maxUnusedImage is the time for which an unused image is kept.
+const maxUnusedImage = 7 * 24 * time.Hour
+
 // closeAll ends the use of all images, and removes old ones.
 func (p *images) closeAll(now time.Time) error {
 	p.mu.Lock()
@@ -179,9 +185,8 @@ func (p *images) closeAll(now time.Time) error {
 	}
 	if len(p.open) > 0 { // only a process that used an image looks after the others
 		folder, err := p.folder()
-		scratch, fault := p.scratch()
-		if err = errors.Join(err, fault); err == nil {
-			err = (rootfs.Kept{Folder: folder, Scratch: scratch}).Trim(now)
+		if err == nil {
+			_, err = kept.Folders(folder).Trim(now, kept.Bound{Age: maxUnusedImage}, false)
 		}
 		errs = append(errs, err)
 	}

@@ -30,11 +30,14 @@ func (a *assignment) judge(res runner.Result, runErr error) verdict {
 	var start *runner.StartError
 	var unset *unsetError
 	var lacking *roomError
+	var bad *environmentError
 	switch {
 	case errors.As(runErr, &start):
 		return failed(ReasonStart, start.Error()+a.adviceInImage(start))
 	case errors.As(runErr, &lacking):
 		return failed(ReasonStart, lacking.Error())
+	case errors.As(runErr, &bad) && !errors.Is(runErr, errNotRun):
+		return failed(ReasonStart, bad.Error())
 	case errors.As(runErr, &unset):
 		return failed(ReasonStart, unset.Error())
 	case errors.Is(runErr, ErrOtherTool) && a.req.Job.Ref == "":

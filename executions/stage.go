@@ -24,7 +24,7 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 	if len(spec.Inputs) != len(b.req.Inputs) {
 		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(b.req.Inputs))
 	}
-	b.mixed = slices.ContainsFunc(spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindDir })
+	b.mixed = slices.ContainsFunc(spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindDir && in.Path != "" })
 	if b.mixed {
 		if err := b.putAside(); err != nil { // a tree must not find a file of an earlier command
 			return nil, err
@@ -63,8 +63,8 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 // the command's environment.
 func (b *box) eachInput(ctx context.Context, env []string, own bool, do func(context.Context, record.Input, objectstore.Hash) (string, bool, error)) ([]string, error) {
 	for i, in := range b.spec.Inputs {
-		if b.ownsInput(in) != own {
-			continue
+		if _, ok := record.EnvironmentOf(in.Name); ok || b.ownsInput(in) != own {
+			continue // the command finds the programs of its environment on its PATH
 		}
 		text, set, err := do(ctx, in, b.req.Inputs[i])
 		if err != nil {

@@ -24,6 +24,14 @@ func (a *Amount) plus(b Amount) {
 	a.Bytes += b.Bytes
 }
 
+// Environments counts the environments of programs that this user has on this machine, for all repositories.
+type Environments struct {
+	Removed      int   `json:"removed"`
+	RemovedBytes int64 `json:"removedBytes"`
+	Kept         int   `json:"kept"`
+	KeptBytes    int64 `json:"keptBytes"`
+}
+
 // Gone counts repositories that are gone, and the bytes of their remains on this machine.
 type Gone struct {
 	Repositories int   `json:"repositories"`
@@ -32,17 +40,18 @@ type Gone struct {
 
 // Report is the outcome of a collection, or of a dry run.
 type Report struct {
-	DryRun        bool        `json:"dryRun"`
-	Collected     Amount      `json:"removed"`
-	Live          Amount      `json:"kept"`
-	Young         Amount      `json:"young"`                  // unreached, but new or perhaps in use
-	Sessions      int         `json:"sessions"`               // of other processes
-	OldestSession moment.Time `json:"oldestSession"`          // its begin; objects put since then are young
-	Leftovers     int         `json:"leftovers"`              // remains of crashes
-	ImportedRuns  int         `json:"importedRuns,omitempty"` // old imported runs
-	Gone          Gone        `json:"gone,omitzero"`          // remains of repositories that are gone
-	Missing       int         `json:"missing"`                // objects that something refers to
-	Warnings      []string    `json:"warnings"`               // references that could not be followed, at most 20
+	DryRun        bool         `json:"dryRun"`
+	Collected     Amount       `json:"removed"`
+	Live          Amount       `json:"kept"`
+	Young         Amount       `json:"young"`                  // unreached, but new or perhaps in use
+	Sessions      int          `json:"sessions"`               // of other processes
+	OldestSession moment.Time  `json:"oldestSession"`          // its begin; objects put since then are young
+	Leftovers     int          `json:"leftovers"`              // remains of crashes
+	ImportedRuns  int          `json:"importedRuns,omitempty"` // old imported runs
+	Gone          Gone         `json:"gone,omitzero"`          // remains of repositories that are gone
+	Environments  Environments `json:"environments,omitzero"`  // of programs, on this machine
+	Missing       int          `json:"missing"`                // objects that something refers to
+	Warnings      []string     `json:"warnings"`               // references that could not be followed, at most 20
 
 	MoreWarnings int `json:"-"` // beyond Warnings
 	DeadSessions int `json:"-"` // removed, with their remains

@@ -127,6 +127,7 @@ var sources = map[manifest.InputKind]record.InputSource{
 	manifest.FileInput: record.FromFile, manifest.DirInput: record.FromDir,
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
 	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams, manifest.PartInput: record.FromPart,
+	manifest.EnvironmentInput: record.FromEnvironment,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.
@@ -231,6 +232,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	for _, name := range programs(def, t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
 	}
+	obj.Environment = preparedFor(def, t)
 	obj.Batch = batchOf(t)
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {

@@ -293,6 +293,8 @@ func settable(in *record.PackageInput) error {
 		return fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
 	case record.FromTool:
 		return fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
+	case record.FromEnvironment:
+		return fmt.Errorf("%s is an environment: %w", in.Name, ErrEnvironment)
 	case record.FromPart:
 		file, only, _ := record.PartOf(in.Name)
 		return fmt.Errorf("%s is a part of %s: %w, as %s.%s", in.Name, in.Location, ErrPart, file, only[0])
@@ -377,7 +379,7 @@ func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, err
 // leafKinds is the kind of dataset that each source of inputs needs.
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
-	record.FromParams: record.LeafValue, record.FromPart: record.LeafFile,
+	record.FromParams: record.LeafValue, record.FromPart: record.LeafFile, record.FromEnvironment: record.LeafDir,
 }
 
 // Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at

@@ -160,7 +160,8 @@ func (w *States) AwaitFree(ctx context.Context, ws string, tell func(*BusyError)
 			return err
 		}
 		busy := w.busyNow(ctx, ws, holder)
-		if text := busy.Error(); text != told {
+		nameless := busy.Holder == "" && (told != "" || time.Since(began) < time.Second) // it comes or goes
+		if text := busy.Error(); text != told && !nameless {
 			told, busy.Heard = text, heard
 			tell(busy)
 		}

@@ -409,6 +409,10 @@ func (p *Project) Takes(i int, file string) bool {
 		return true
 	case in.Source == record.FromGlob:
 		return manifest.MatchGlob(in.Location, file) && !p.except(i).LeavesIn(file)
+	case in.Source == record.FromEnvironment:
+		return slices.ContainsFunc(manifest.FilesOf(in.Location), func(source string) bool {
+			return manifest.MatchGlob(source, file) && !p.except(i).LeavesIn(file)
+		})
 	case in.Source == record.FromDir:
 		rel, inside := strings.CutPrefix(file, in.Location+"/")
 		return inside && !p.except(i).LeavesIn(rel)

@@ -44,7 +44,7 @@ type InputError struct {
 }
 
 func (e *InputError) Error() string {
-	text := fmt.Sprintf("%sinput %s: %v", e.Where, e.Input, e.Err)
+	text := fmt.Sprintf("%s%s: %v", e.Where, record.InputLabel(e.Input), e.Err)
 	if e.Advice != "" {
 		text += "; " + e.Advice
 	}
@@ -115,6 +115,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.params(ctx, in)
 	case record.FromPart:
 		leaf, err = s.part(ctx, in)
+	case record.FromEnvironment:
+		leaf, err = s.environment(ctx, in)
 	default:
 		return nil // values are part of the package file
 	}

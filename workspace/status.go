@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
@@ -196,7 +197,7 @@ func rows(t *tree, next *preview, freshness outputs) []DatasetRow {
 	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
 	for i := range next.pkg.Inputs {
 		in := &next.pkg.Inputs[i]
-		row := DatasetRow{Name: in.Name, Source: in.Source.String(), Location: in.Location, Set: next.set[in.Name], Freshness: dataflow.Current}
+		row := DatasetRow{Name: in.Name, Source: in.Source.String(), Location: strings.ReplaceAll(in.Location, "\n", ", "), Set: next.set[in.Name], Freshness: dataflow.Current}
 		var ok bool
 		if row.Leaf, ok = t.inputs.Get(in.Name); !ok {
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}

@@ -39,6 +39,9 @@ func programs(def *manifest.Definition, t *manifest.Task) []string {
 	if t.Env != nil {
 		names = append(names, t.Env.Tools...)
 	}
+	if p := def.EnvironmentOf(t.Spec); p != nil {
+		names = append(names, p.Tools...)
+	}
 	for i := range t.Inputs {
 		if record.ToolFile(t.Inputs[i].Name) && def.ImageOf(t) == "" {
 			names = append(names, t.Inputs[i].Name)

@@ -34,6 +34,8 @@ var (
 	ErrTool = errors.New("each start reads it on its machine")
 	// ErrPart is wrapped if an input to set or unset is a file with some values of a file of parameters.
 	ErrPart = errors.New("set the values themselves")
+	// ErrEnvironment is wrapped if an input to set or unset holds the files of an environment.
+	ErrEnvironment = errors.New("edit the files from which it is made")
 )
 
 // Types of other packages that callers need.

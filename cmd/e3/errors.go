@@ -102,7 +102,7 @@ func exitCode(err error) int {
 		has[*graph.CycleError](err), has[*workspace.ItemsError](err), has[*workspace.UnknownError](err), has[*workspace.ParamsError](err),
 		has[*workspace.OverrideError](err), has[*workspace.TakenError](err), has[*workspace.NotRunnableError](err),
 		has[*workspace.AmbiguousError](err), has[*executions.PrunedError](err),
-		isOneOf(err, executions.ErrAmbiguous, workspace.ErrVariable, workspace.ErrTool, workspace.ErrPart, workspace.ErrPath, workspace.ErrRoomOfFile,
+		isOneOf(err, executions.ErrAmbiguous, workspace.ErrVariable, workspace.ErrTool, workspace.ErrPart, workspace.ErrEnvironment, workspace.ErrPath, workspace.ErrRoomOfFile,
 			workspace.ErrExists, workspace.ErrNotDeployed, exportimport.ErrFileExists, repo.ErrExists, repo.ErrLocation,
 			approval.ErrNotFound, runview.ErrNoRun):
 		return exitUsage

@@ -137,6 +137,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	watch := newWaitWatch(a, r, location, o.grace, e.Remote == nil && r.Overlay() == "")
 	ends = append(ends, watch.close)
 	e.Waiting, e.Unlimited = watch.waits, func(err error) { a.Warnf("%v", err) }
+	e.Prepared = a.tellPreparation
 	if s.Executor, err = r.Executor(e); err != nil {
 		done()
 		return nil, err

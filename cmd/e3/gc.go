@@ -110,7 +110,9 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 	report.ImportedRuns = runs
 	var gone error
 	report.Gone.Repositories, report.Gone.Bytes, gone = r.SweepGone(ctx, o.DryRun)
-	return report, errors.Join(err, gone)
+	kept, old := r.TrimEnvironments(o.DryRun)
+	report.Environments = gc.Environments(kept)
+	return report, errors.Join(err, gone, old)
 }
 
 // gcStores are the stores that gc collects in.
@@ -154,6 +156,7 @@ func writeCollected(w *render.Sheet, r *gc.Report, now time.Time, whole bool) {
 		w.Line("%s %s, of those beyond the latest 20 of a workspace", removed, human.Count(r.ImportedRuns, "old imported run"))
 	}
 	writeGone(w, removed, r.Gone)
+	writeEnvironments(w, removed, r.Environments)
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
 		w.Line("Removed %s that crashes had left", human.Count(r.Leftovers, "thing"))
@@ -185,6 +188,17 @@ func writeGone(w *render.Sheet, removed string, g gc.Gone) {
 			of = fmt.Sprintf("%d repositories that are", g.Repositories)
 		}
 		w.Line("%s what commands had left on this machine of %s gone (%s)", removed, of, human.Bytes(g.Bytes))
+	}
+}
+
+// writeEnvironments prints how many environments of programs this machine has.
+func writeEnvironments(w *render.Sheet, removed string, e gc.Environments) {
+	if e.Removed > 0 {
+		w.Line("%s %s of programs (%s), not used lately", removed,
+			human.Count(e.Removed, "environment"), human.Bytes(e.RemovedBytes))
+	}
+	if e.Kept > 0 {
+		w.Line("Of programs this machine has %s (%s)", human.Count(e.Kept, "environment"), human.Bytes(e.KeptBytes))
 	}
 }
 

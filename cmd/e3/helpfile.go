@@ -31,6 +31,8 @@ Keys of the package:
   results        a folder that each start fills with outputs: {dir: results/, of: [report]};
                  . leaves each at the path that its task writes
   room, image, limits   for all tasks that do not say
+  environments   programs that each machine makes from files of the project, by name:
+                 {py: {from: [pyproject.toml, uv.lock], run: uv sync --frozen, path: .venv/bin}}; also env and tools
 
 An input is one of
 
@@ -58,6 +60,7 @@ A task has
   key_env        variables whose values are in the key
   secrets        variables that are passed on, and masked in logs
   tools          programs whose bytes are in the key
+  environment    the name of one of the environments of the package
   version        change it to have the task run again
   timeout        30s, 5m, 2h
   retries        {max: 2, backoff: 10s, on: [oom, exit, 75], lost: 3}

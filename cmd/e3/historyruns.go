@@ -71,6 +71,8 @@ func runCells(a *app, r *runview.Report) (cells, notes []string) {
 	if p := r.Provenance; p != nil {
 		notes = append(notes, "imported "+runview.Whence(runview.Steps(p), a.Now())[0])
 	}
-	cells = []string{human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(r.Process.Who(), "-")}
+	cells = []string{
+		human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(r.Process.Who(), "-"),
+	}
 	return cells, notes
 }

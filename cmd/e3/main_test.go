@@ -17,6 +17,7 @@ import (
 
 	"e3/internal/host/runner"
 	"e3/internal/testing/testimage"
+	"e3/internal/testing/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -48,8 +49,9 @@ func strictMain() {
 //	image <form> <path> <motd>  writes an image with a shell: an archive, a layout, docker for what docker save wrote, or
 //	                            push, to a registry
 //	registry                    starts a registry: $REGISTRY
+//	uv                          puts uv on the PATH
 //
-// and the conditions root (the user is root), busybox (such an image can be made) and folder, shared and objects, of which exactly one is true. A repository
+// and the conditions root (the user is root), busybox (such an image can be made), uv (it can be had) and folder, shared and objects, of which exactly one is true. A repository
 // is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
 // its location in advice, and $PLACE or $name_place for its own name. $REFERENCE is the folder of the zips that the
 // TypeScript e3 has written.
@@ -84,11 +86,18 @@ func playScripts(t *testing.T, b *backend) {
 			return b.setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage, "registry": startRegistry,
+			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage, "registry": startRegistry, "uv": putUV,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "busybox" {
+			switch cond {
+			case "busybox":
 				_, err := testimage.Busybox("")
+				return err == nil, nil
+			case "uv":
+				_, err := testserver.UV()
+				if err != nil {
+					t.Logf("no uv: %v", err)
+				}
 				return err == nil, nil
 			}
 			return b.is(cond)
@@ -117,6 +126,16 @@ func TestEveryCommandHasAScript(t *testing.T) {
 			t.Errorf("no script calls e3 %s", cmd.Name())
 		}
 	}
+}
+
+// putUV puts the folder of uv on the PATH.
+func putUV(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: uv")
+	}
+	program, err := testserver.UV()
+	ts.Check(err)
+	ts.Setenv("PATH", filepath.Dir(program)+string(filepath.ListSeparator)+ts.Getenv("PATH"))
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

@@ -188,9 +188,8 @@ func readOpens(ctx context.Context, r *repo.Repo, ws string) (*opened, error) {
 // projectIn is the project in a folder.
 func projectIn(ctx context.Context, r *repo.Repo, ws, folder string) *propose.Project {
 	files := os.DirFS(folder)
-	return &propose.Project{
-		Files: files, Ignored: propose.Ignored(files), Made: func(rel string) string { return madeBy(ctx, r, ws, filepath.Join(folder, rel)) },
-	}
+	made := func(rel string) string { return madeBy(ctx, r, ws, filepath.Join(folder, rel)) }
+	return &propose.Project{Files: files, Ignored: propose.Ignored(files), Made: made}
 }
 
 // openedBy lists the commands behind the results of a run.

@@ -54,6 +54,9 @@ func sayLeft(a *app, left *resultdir.Left, overwrite string) error {
 	if slices.ContainsFunc(left.Kept, func(k resultdir.Kept) bool { return k.Yields }) {
 		a.Notef("e3: to replace what was edited or was there before: %s", overwrite)
 	}
+	if len(left.Beside) > 0 {
+		a.Notef("In folders of outputs, and none of them: %s", human.Line(human.Few(left.Beside)))
+	}
 	if len(left.Missing) > 0 {
 		a.Notef("Not made yet: %s", human.Line(human.Few(left.Missing)))
 	}

@@ -76,7 +76,7 @@ func runShell(ctx context.Context, a *app, r *repo.Repo, arg executionArg, o *sh
 	if err != nil {
 		return err
 	}
-	x, err := r.Executor(repo.ExecutorOptions{})
+	x, err := r.Executor(repo.ExecutorOptions{Prepared: a.tellPreparation})
 	if err != nil {
 		return err
 	}

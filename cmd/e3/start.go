@@ -137,7 +137,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.BoolVar(&o.strict, "strict", false, "a task with may_fail fails the run as any other does")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
-	f.StringVar(&o.wait, "wait", "", "wait until a busy workspace is free, for ever or at most so long: --wait=10m")
+	f.StringVar(&o.wait, "wait", "", "wait until a busy workspace is free: --wait=10m at most so long, else for ever")
 	f.Lookup("wait").NoOptDefVal = "0"
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")

@@ -85,6 +85,11 @@ func newUIStage(t *testing.T, items int) *uiStage {
 	project = strings.Replace(project, "in: [train]", "in: {three: 'train[3].log'}", 1)
 	write("e3.yaml", project)
 	write("rows.csv", "a,b\n1,2\n")
+	if err := os.MkdirAll(".git/refs/heads", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	write(".git/HEAD", "ref: refs/heads/main\n")
+	write(".git/refs/heads/main", strings.Repeat("abcd", 10)+"\n")
 	s.e3("start", "-f", "e3.yaml", "--no-wait", "--progress", "none")
 	write("e3.yaml", strings.Replace(project, "0.5", "0.25", 1))
 	s.e3("start", ".", "prod", "--no-wait", "--progress", "none")
@@ -190,6 +195,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		page := s.page("/run?w=prod")
 		same(t, "status", shownIn(page, `<h1>prod <span class="badge s-([a-z]+)">`), []string{doc.Status})
 		same(t, "run and package", shownIn(page, `<dt>(?:Run|Package)</dt><dd>(.*?)</dd>`), []string{doc.Package, doc.Run})
+		same(t, "commit", shownIn(page, `<dt>Commit</dt><dd>(.*?)</dd>`), []string{doc.Git.Commit + ", main"})
 		counts := map[string]int{}
 		for _, task := range doc.Tasks {
 			counts[string(task.State)]++
@@ -212,9 +218,9 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		s.json(&doc, "history", ".", "prod")
 		var want []string
 		for _, run := range doc.Runs {
-			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run.Run), run.Status, run.By))
+			want = append(want, fmt.Sprintf("%s | %s | %s | %s", human.Short(run.Run.Run), run.Status, run.By, run.Git.Short()))
 		}
-		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td><td class="opt">(.*?)</td>`)
 		same(t, "runs", got, want)
 	})
 	t.Run("attempts", func(t *testing.T) {
@@ -252,6 +258,8 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		for _, c := range doc.Inputs.Changes {
 			want = append(want, fmt.Sprintf("%s | %s | %s | %s", c.Name, c.Change, c.Was.Value, c.Is.Value))
 		}
+		commit := doc.A.Git.String()
+		same(t, "commits", shownIn(page, `<th scope="row">Commit</th><td>(.*?)</td><td>(.*?)</td>`), []string{commit + " | " + commit})
 		inputs, _, _ := strings.Cut(page, `id="metrics-h"`)
 		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
 		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td></tr>`), want)

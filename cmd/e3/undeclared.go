@@ -84,7 +84,7 @@ func failedRun(ctx context.Context, r *repo.Repo, project string, f failure) (*p
 	if err != nil {
 		return nil, err
 	}
-	run := &propose.Run{Task: f.task}
+	run := &propose.Run{Task: f.task, Script: task.Shell}
 	for i, in := range task.Inputs {
 		if in.Kind.OfMachine() || i >= len(e.InputHashes) {
 			continue

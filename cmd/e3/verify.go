@@ -156,7 +156,7 @@ func rerun(ctx context.Context, a *app, r *repo.Repo, name string) error {
 	if ws == "" || pattern == "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
-	x, err := r.Executor(repo.ExecutorOptions{Unlimited: func(err error) { a.Warnf("%v", err) }})
+	x, err := r.Executor(repo.ExecutorOptions{Unlimited: func(err error) { a.Warnf("%v", err) }, Prepared: a.tellPreparation})
 	if err != nil {
 		return err
 	}

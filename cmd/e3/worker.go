@@ -179,6 +179,7 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	if err := r.Sweep(ctx); err != nil {
 		return fmt.Errorf("clean up after dead processes: %w", err)
 	}
+	o.Prepared = a.tellPreparation
 	w, err := r.Worker(o)
 	if err != nil {
 		return err

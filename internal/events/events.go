@@ -108,7 +108,7 @@ type Data struct {
 	Source      string    `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
 	Items       int       `json:"items,omitempty"`       // graph.grown: of the list; with Batch: of its command
 	Process     *Process  `json:"process,omitempty"`     // run.started
-	Git         *Git      `json:"git,omitempty"`         // run.started: the commit of the project; absent: it lies in no repository of git, or the run has none
+	Git         *Git      `json:"git,omitempty"`         // run.started: the commit of the project; absent: none
 	Inputs      string    `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Filter      string    `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
 	Force       bool      `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached

@@ -3,6 +3,8 @@ package events
 import (
 	"cmp"
 	"strings"
+
+	"e3/internal/human"
 )
 
 // Git is what git had checked out in the project of a run when the run began.
@@ -20,8 +22,12 @@ func (g *Git) Sound() *Git {
 	return g
 }
 
-// ShortCommit is the number of digits by which lists name a commit.
-const ShortCommit = 10
+// ShortCommit is the number of digits by which lists name a commit. Of a branch they show so much: an imported run may
+// name any text.
+const (
+	ShortCommit   = 10
+	longestBranch = 100
+)
 
 // Short names the commit and the branch in a list; "" for nil.
 func (g *Git) Short() string {
@@ -31,7 +37,7 @@ func (g *Git) Short() string {
 	case g.Unknown != "":
 		return "unknown"
 	}
-	return strings.TrimSpace(g.Commit[:min(len(g.Commit), ShortCommit)] + " " + g.Branch)
+	return strings.TrimSpace(g.Commit[:min(len(g.Commit), ShortCommit)] + " " + human.Truncate(g.Branch, longestBranch))
 }
 
 // String names the whole commit and the branch; "" for nil.
@@ -40,9 +46,9 @@ func (g *Git) String() string {
 	case g == nil:
 		return ""
 	case g.Unknown != "":
-		return "unknown: " + g.Unknown
+		return "unknown: " + human.Truncate(g.Unknown, 400)
 	case g.Commit == "":
-		return g.Branch + ", before its first commit"
+		return human.Truncate(g.Branch, longestBranch) + ", before its first commit"
 	}
-	return g.Commit + ", " + cmp.Or(g.Branch, "no branch")
+	return g.Commit + ", " + cmp.Or(human.Truncate(g.Branch, longestBranch), "no branch")
 }

@@ -22,6 +22,8 @@ type Draft struct {
 	Inputs  []*Input
 	Tasks   []*Task
 
+	Environments []Environment
+
 	named map[string]bool
 }
 
@@ -37,6 +39,7 @@ type Input struct {
 type Task struct {
 	Name        string
 	Description string
+	Environment string // "": none
 	Comments    []string
 	Matrix      string   // the source of its items; "": none
 	Vars        []string // variables of an item
@@ -126,6 +129,7 @@ func (d *Draft) Text() string {
 	default:
 		fmt.Fprintf(&b, "results: %s   # each start leaves here what no task reads\n", scalar(d.Results))
 	}
+	d.writeEnvironments(&b)
 	if len(d.Inputs) > 0 {
 		b.WriteString("\ninputs:\n")
 		width := 0
@@ -182,6 +186,9 @@ func (t *Task) write(b *strings.Builder) {
 	fmt.Fprintf(b, "  %s:\n", t.Name)
 	if t.Description != "" {
 		fmt.Fprintf(b, "    description: %s\n", scalar(t.Description))
+	}
+	if t.Environment != "" {
+		fmt.Fprintf(b, "    environment: %s\n", t.Environment)
 	}
 	if t.Matrix != "" {
 		fmt.Fprintf(b, "    matrix: %s\n", t.Matrix)

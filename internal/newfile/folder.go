@@ -49,6 +49,7 @@ func FromFolder(fsys fs.FS, name string) (*Draft, error) {
 		return nil, err
 	}
 	f.head()
+	f.findEnvironments(fsys)
 	f.data()
 	f.programs()
 	f.example()
@@ -242,7 +243,7 @@ func (f *folder) programs() {
 		if f.imported[p] != nil {
 			continue
 		}
-		t := &Task{Name: f.name(strings.TrimSuffix(path.Base(p), path.Ext(p)))}
+		t := &Task{Name: f.name(strings.TrimSuffix(path.Base(p), path.Ext(p))), Environment: f.environmentOf(path.Ext(p))}
 		tasks[p] = t
 		f.Tasks = append(f.Tasks, t)
 		for _, m := range outs[p] {

@@ -15,7 +15,8 @@ import (
 // TestFolderIsCorrect drafts a file for folders with odd names and contents: the result has neither faults nor warnings.
 func TestFolderIsCorrect(t *testing.T) {
 	names := []string{"a.csv", "A b.csv", "out.csv", "e3.py", "1.py", "in.sh", "if.py", "path.sh", "data/x.csv", "data/y.csv", "data/z.csv", "data/w.csv",
-		"data/ä.csv", "deep/er/a.csv", "train.py", "a/train.py", "train.R", "x.tar.gz", "Makefile", "dvc.yaml", ".env", "venv/a.py", "#.csv", "- .csv", "'.csv", "HOME.py", "home.py"}
+		"data/ä.csv", "deep/er/a.csv", "train.py", "a/train.py", "train.R", "x.tar.gz", "Makefile", "dvc.yaml", ".env", "venv/a.py", "#.csv", "- .csv", "'.csv", "HOME.py", "home.py",
+		"a.js", "uv.lock", "requirements.txt", "environment.yml", "renv.lock", "package.json", "package-lock.json", ".venv/pyvenv.cfg"}
 	lines := []string{"open('a.csv')", "df.to_csv('new.csv')", "open(\"new.csv\", \"w\")", "import train", "echo x > new.txt", "cat new.txt", "savefig('deep/fig.png')",
 		"write.csv(x, 'data/x.csv')", "x = 'data/'", "> ../up.csv", "> deep", "> new.csv/x.csv"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"e3/internal/format/manifest"
 	"e3/internal/host/trace"
@@ -23,21 +24,26 @@ type Miss struct {
 	Path    string // below the working directory, or of the project
 	Sure    bool   // the message says of this path that it is missing, and not of another one in the same line
 	Program bool   // a shell has looked for it in the PATH
+	Whole   bool   // the message has the whole path
 }
 
 var (
-	missesFile   = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|not found|FileNotFoundError`)
+	missesFile = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|` +
+		`not found|FileNotFoundError|no rule to make target|cannot find module`)
 	missesModule = regexp.MustCompile(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
 	missingNext  = regexp.MustCompile(`(?i)^\)?: *(no such file|does not exist|not found|command not found)`)
 	missingHere  = regexp.MustCompile(`(?i)^: *(command )?not found`)
 	shellLine    = regexp.MustCompile(`^[^\s:]+: (line )?\d+: `) // what a shell puts before a message about its script
 	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
-	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`) // in the open and in a closed room
+	goesTo       = regexp.MustCompile(`^\s*cd\s+['"]?([\w./-]+)['"]?\s*(&&|;|\n)`) // how a script begins elsewhere
+	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`)                   // in the open and in a closed room
 )
 
 // TellsOfFiles reports whether lines name anything as missing.
 func TellsOfFiles(lines []string) bool {
-	return slices.ContainsFunc(lines, func(line string) bool { return missesFile.MatchString(line) || missesModule.MatchString(line) })
+	return slices.ContainsFunc(lines, func(line string) bool {
+		return missesFile.MatchString(line) || missesModule.MatchString(line)
+	})
 }
 
 const quotes = "'\"`‘’“”"
@@ -61,13 +67,15 @@ func Misses(lines, roots []string) (list []Miss) {
 
 // missed reads a word of a message, with what stands around it. A word without a dot or a slash may be any word.
 func missed(word, before, after string, roots []string) (m Miss, ok bool) {
-	quoted := before != "" && after != "" && strings.ContainsAny(before[len(before)-1:], quotes) && strings.ContainsAny(after[:1], quotes)
+	first, _ := utf8.DecodeRuneInString(after)
+	last, _ := utf8.DecodeLastRuneInString(before)
+	quoted := strings.ContainsRune(quotes, last) && strings.ContainsRune(quotes, first)
 	m.Sure = quoted || missingNext.MatchString(after)
 	if word == "" || strings.ContainsFunc(word, unicode.IsControl) || !m.Sure && !strings.ContainsAny(word, "./") {
 		return m, false
 	}
 	m.Program = !strings.Contains(word, "/") && missingHere.MatchString(after)
-	if path.IsAbs(word) {
+	if m.Whole = path.IsAbs(word); m.Whole {
 		word = below(path.Clean(word), roots)
 	}
 	for rest, up := strings.CutPrefix(path.Clean(word), "../"); up; rest, up = strings.CutPrefix(rest, "../") {
@@ -126,7 +134,14 @@ func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []st
 		return nil
 	}
 	h := hinter{pkg: pkg, project: project, run: run, task: &pkg.Tasks[i]}
+	folder := ""
+	if m := goesTo.FindStringSubmatch(run.Script); m != nil {
+		folder = path.Clean(m[1])
+	}
 	for _, m := range Misses(lines, roots) {
+		if rel := path.Join(folder, m.Path); folder != "" && !m.Whole && !m.Program && (project.has(rel) || h.made(rel)) {
+			m.Path = rel
+		}
 		h.miss(m)
 	}
 	for _, files := range modules(lines) {
@@ -150,8 +165,9 @@ type hinter struct {
 	findings []trace.Finding
 }
 
-func (h *hinter) say(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(h.hints, text) {
+// say tells of a file that is among the inputs.
+func (h *hinter) say(file, more string) {
+	if text := file + " is among the inputs of " + h.task.Name + more; !slices.Contains(h.hints, text) {
 		h.hints = append(h.hints, text)
 	}
 }
@@ -161,17 +177,15 @@ func (h *hinter) miss(m Miss) {
 	if slices.ContainsFunc(h.task.Outputs, func(out Output) bool { return within(m.Path, out.Path) }) {
 		return
 	}
-	name := h.task.Name
 	switch staged := h.run.has(m.Path); {
+	case staged && m.Program && h.run.executable(m.Path):
+		h.say(m.Path, "; a shell looks for a name without / in the PATH: write ./"+m.Path)
+		return
 	case staged && m.Program:
-		if h.run.executable(m.Path) {
-			h.say("%s is among the inputs of %s; a shell looks for a name without / in the PATH: write ./%[1]s", m.Path, name)
-		} else {
-			h.say("%s is among the inputs of %s, but not executable: write ./%[1]s, and executable: true at the input", m.Path, name)
-		}
+		h.say(m.Path, ", but not executable: write ./"+m.Path+", and executable: true at the input")
 		return
 	case staged && m.Sure:
-		h.say("%s is among the inputs of %s, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?", m.Path, name)
+		h.say(m.Path, ", in the folder where the command begins: has it gone elsewhere (cd), or moved the file?")
 		return
 	case staged:
 		return
@@ -179,7 +193,7 @@ func (h *hinter) miss(m Miss) {
 	info, err := fs.Stat(h.project.Files, m.Path)
 	if err != nil {
 		if program := h.named(m.Path); m.Program && program != "" {
-			h.say("%s is among the inputs of %s; a shell looks for a name without / in the PATH: write ./%[1]s", program, name)
+			h.say(program, "; a shell looks for a name without / in the PATH: write ./"+program)
 			return
 		}
 		h.findings = append(h.findings, trace.Finding{Kind: trace.Missing, Path: m.Path})
@@ -189,7 +203,7 @@ func (h *hinter) miss(m Miss) {
 		return
 	}
 	if other := h.alias(m.Path); other != "" {
-		h.say("%s is the same file as %s, which is among the inputs of %s: read it there, or declare it by this path too", m.Path, other, name)
+		h.say(m.Path, " as "+other+": read it there, or declare it by this path too")
 		return
 	}
 	if h.run.Content != nil && h.run.Content(m.Path) {
@@ -200,6 +214,13 @@ func (h *hinter) miss(m Miss) {
 		kind = trace.Folder
 	}
 	h.findings = append(h.findings, trace.Finding{Kind: kind, Path: m.Path})
+}
+
+// made reports whether another task makes a path.
+func (h *hinter) made(rel string) bool {
+	return slices.ContainsFunc(h.pkg.Tasks, func(t Producer) bool {
+		return t.Name != h.task.Name && slices.ContainsFunc(t.Outputs, func(out Output) bool { return within(rel, out.Path) })
+	})
 }
 
 // named is the only staged file of a name, in any folder; "" for none.
@@ -241,27 +262,37 @@ func (h *hinter) undeclared() (hints []string) {
 	p := Of(&Package{Inputs: h.pkg.Inputs, Tasks: h.pkg.Tasks}, h.project, []Run{run})
 	for _, task := range p.Tasks {
 		for _, r := range task.Reads {
-			source, _, _ := strings.Cut(r.Source, "[")
-			source, _, _ = strings.Cut(source, ".")
-			isInput := slices.ContainsFunc(h.pkg.Inputs, func(in manifest.Input) bool { return in.Name == source })
-			several := slices.ContainsFunc(h.pkg.Inputs, func(in manifest.Input) bool { return in.Name == source && in.Kind != manifest.FileInput })
-			i := slices.IndexFunc(p.New, func(in NewInput) bool { return in.Name == r.Source })
-			switch {
-			case !several && slices.Contains(h.run.Sources, source):
-				continue
-			case r.Note != "":
-				hints = append(hints, r.Path+": "+r.Note)
-			case i >= 0:
-				hints = append(hints, fmt.Sprintf("%s is in the project but not among the inputs of %s: write %s: {%s: %s} under inputs, and %[3]s in its in",
-					r.Path, task.Name, r.Source, p.New[i].Key, p.New[i].Path))
-			case isInput:
-				hints = append(hints, fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", r.Path, source, task.Name, r.Source))
-			default:
-				hints = append(hints, fmt.Sprintf("%s is an output of %s, and not among the inputs of %s: add %s to its in", r.Path, source, task.Name, r.Source))
+			if hint := h.declaration(p, r); hint != "" {
+				hints = append(hints, hint)
 			}
 		}
 	}
 	return hints
+}
+
+// declaration says how to declare what a task misses; "" if it reads the source already.
+func (h *hinter) declaration(p *Proposal, r Read) string {
+	source, _, _ := strings.Cut(r.Source, "[")
+	source, _, _ = strings.Cut(source, ".")
+	kind := manifest.FileInput
+	in := slices.IndexFunc(h.pkg.Inputs, func(in manifest.Input) bool { return in.Name == source })
+	if in >= 0 {
+		kind = h.pkg.Inputs[in].Kind
+	}
+	fresh := slices.IndexFunc(p.New, func(in NewInput) bool { return in.Name == r.Source })
+	missing := "not among the inputs of " + h.task.Name
+	switch {
+	case kind == manifest.FileInput && slices.Contains(h.run.Sources, source):
+		return ""
+	case r.Note != "":
+		return r.Path + ": " + r.Note
+	case fresh >= 0:
+		return fmt.Sprintf("%s is in the project but %s: write %s: {%s: %s} under inputs, and %[3]s in its in",
+			r.Path, missing, r.Source, p.New[fresh].Key, p.New[fresh].Path)
+	case in >= 0:
+		return fmt.Sprintf("%s is in the project, by the input %s, but %s: add %s to its in", r.Path, source, missing, r.Source)
+	}
+	return fmt.Sprintf("%s is an output of %s, and %s: add %s to its in", r.Path, source, missing, r.Source)
 }
 
 // within reports whether a path is a file or folder, or lies in it.

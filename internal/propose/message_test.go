@@ -33,7 +33,10 @@ func TestMisses(t *testing.T) {
 		"Error: the file data does not exist":                                            "",
 		"all is well with data.csv":                                                      "",
 		"cat: ..: No such file or directory":                                             "",
-		"make: *** No rule to make target 'a.o'. Stop. not found: a.o":                   "a.o!, a.o",
+		"make: *** No rule to make target 'a.txt', needed by 'o.txt'.  Stop.":            "a.txt!, o.txt!",
+		"Error: Cannot find module '/home/a/e3/s/w1/room/work/lib/x.js'":                 "lib/x.js!",
+		"src/main.c:1:10: fatal error: inc/a.h: No such file or directory":               "src/main.c, inc/a.h!",
+		"Exception: in.csv (No such file or directory)":                                  "in.csv",
 		"cp: cannot stat 'a b.csv': No such file or directory":                           "b.csv",
 		"error: /e3/work/../../etc/passwd: no such file":                                 "",
 		"\x1b[31mcat: x.csv: No such file or directory\x1b[0m and more: \x00: not found": "x.csv!",
@@ -76,6 +79,8 @@ func hintsIn(t *testing.T) (*propose.Package, *propose.Project) {
 	return offered(t, study), &propose.Project{Files: files, Ignored: propose.Ignored(files), Made: func(string) string { return "" }}
 }
 
+const elsewhere = " is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?"
+
 // Each hint is true, and none is given where nothing is certain.
 func TestHints(t *testing.T) {
 	pkg, project := hintsIn(t)
@@ -92,14 +97,14 @@ func TestHints(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		// What is among the inputs is never said not to be.
-		"cat: data/table.csv: No such file or directory": "data/table.csv is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?",
+		"cat: data/table.csv: No such file or directory": "data/table.csv" + elsewhere,
 		"cat: ../data/table.csv: No such file":           "",
 		"bash: line 1: prog.sh: command not found":       "prog.sh is among the inputs of report; a shell looks for a name without / in the PATH: write ./prog.sh",
 		"bash: line 1: run.sh: command not found":        "run.sh is among the inputs of report, but not executable: write ./run.sh, and executable: true at the input",
 		"bash: line 1: tool.sh: command not found":       "bin/tool.sh is among the inputs of report; a shell looks for a name without / in the PATH: write ./bin/tool.sh",
-		"cat: latest.csv: No such file or directory":     "latest.csv is the same file as data/table.csv, which is among the inputs of report: read it there, or declare it by this path too",
-		"cat: code/lib.py: No such file or directory":    "code/lib.py is the same file as src/lib.py, which is among the inputs of report: read it there, or declare it by this path too",
-		"cat: src/lib.py: No such file or directory":     "src/lib.py is among the inputs of report, in the folder where the command begins: has it gone elsewhere (cd), or moved the file?",
+		"cat: latest.csv: No such file or directory":     "latest.csv is among the inputs of report as data/table.csv: read it there, or declare it by this path too",
+		"cat: code/lib.py: No such file or directory":    "code/lib.py is among the inputs of report as src/lib.py: read it there, or declare it by this path too",
+		"cat: src/lib.py: No such file or directory":     "src/lib.py" + elsewhere,
 		"cat: same.csv: No such file or directory":       "",
 		"ModuleNotFoundError: No module named 'lib'":     "",
 		"data.txt not found by data/table.csv":           "",
@@ -127,5 +132,12 @@ func TestHints(t *testing.T) {
 	got := propose.Hints(pkg, project, run("score[1]"), []string{"cat: model.bin: No such file or directory"}, nil)
 	if want := []string{"model.bin is an output of fit, and not among the inputs of score: add fit[k] to its in"}; !slices.Equal(got, want) {
 		t.Errorf("of an item: got %q, want %q", got, want)
+	}
+
+	elsewhere := run("report")
+	elsewhere.Script = "cd data && cat more.csv; cat test.csv; cat none.csv"
+	got = propose.Hints(pkg, project, elsewhere, []string{"cat: more.csv: No such file", "cat: test.csv: No such file", "cat: none.csv: No such file"}, nil)
+	if len(got) != 2 || !strings.HasPrefix(got[0], "data/more.csv is in the project but not among") || !strings.HasPrefix(got[1], "test.csv is an output") {
+		t.Errorf("of a script that begins in another folder: got %q", got)
 	}
 }

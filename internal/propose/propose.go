@@ -42,8 +42,9 @@ type Run struct {
 	Inputs    []Staged
 	// Lacks reports whether the message of a command that failed names a path as missing; nil: no path.
 	Lacks func(rel string) bool
-	// For Hints: the inputs and tasks that the task reads, and whether an input has the content of a file of the
-	// project; nil: unknown.
+	// For Hints: the script; the inputs and tasks that the task reads; whether an input has the content of a file of
+	// the project, nil: unknown.
+	Script  string
 	Sources []string
 	Content func(rel string) bool
 }

@@ -1,5 +1,6 @@
 // Command release builds what is published of e3: for each system an archive with a static, stripped program, its manual
-// pages, completions and a list of its parts (SBOM); and the SHA-256 of each archive.
+// pages, completions and a list of its parts (SBOM), and a wheel, which Python's installers put on the PATH with a module that reads
+// results; and the SHA-256 of each of them.
 //
 // It is reproducible: the same commit, version and Go give the same bytes, in any folder and on any machine.
 package main
@@ -64,16 +65,18 @@ func run(args []string, out io.Writer) error {
 	}
 	sums := &bytes.Buffer{}
 	for system := range strings.SplitSeq(*only, ",") {
-		name, err := r.archive(system)
+		names, err := r.system(system)
 		if err != nil {
 			return fmt.Errorf("%s: %w", system, err)
 		}
-		content, err := os.ReadFile(filepath.Join(*dir, name))
-		if err != nil {
-			return err
+		for _, name := range names {
+			content, err := os.ReadFile(filepath.Join(*dir, name))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(sums, "%x  %s\n", sha256.Sum256(content), name)
+			fmt.Fprintf(out, "%s  %.1f MB\n", name, float64(len(content))/1e6)
 		}
-		fmt.Fprintf(sums, "%x  %s\n", sha256.Sum256(content), name)
-		fmt.Fprintf(out, "%s  %.1f MB\n", name, float64(len(content))/1e6)
 	}
 	return os.WriteFile(filepath.Join(*dir, "SHA256SUMS"), sums.Bytes(), 0o644)
 }
@@ -146,16 +149,26 @@ func (r *release) extras() error {
 	return nil
 }
 
-// archive writes the archive for a system and returns its name.
-func (r *release) archive(system string) (name string, err error) {
+// system writes the archive and the wheel for a system, and returns their names.
+func (r *release) system(system string) (names []string, err error) {
 	path, err := r.build(system)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	program, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	archive, err := r.archive(system, path, program)
+	if err != nil {
+		return nil, err
+	}
+	wheel, err := r.wheel(system, program)
+	return []string{archive, wheel}, err
+}
+
+// archive writes the archive for a system and returns its name.
+func (r *release) archive(system, path string, program []byte) (name string, err error) {
 	parts, err := billOfMaterials(path, r.version)
 	if err != nil {
 		return "", err

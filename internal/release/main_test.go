@@ -18,7 +18,7 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestRelease builds an archive twice, in two folders: the bytes are the same, and everything is in it.
+// TestRelease builds an archive and a wheel twice, in two folders: the bytes are the same, and everything is in it.
 func TestRelease(t *testing.T) {
 	suite.Thorough(t)
 	t.Chdir("../..")
@@ -38,7 +38,15 @@ func TestRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sums[i] = fmt.Sprintf("%x  %s.tar.gz\n", sha256.Sum256(content), name)
+		wheels, err := filepath.Glob(filepath.Join(dir, "e3-1.2.3-py3-none-*.whl"))
+		if err != nil || len(wheels) != 1 {
+			t.Fatalf("%d wheels (%v), want 1", len(wheels), err)
+		}
+		wheel, err := os.ReadFile(wheels[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[i] = fmt.Sprintf("%x  %s.tar.gz\n%x  %s\n", sha256.Sum256(content), name, sha256.Sum256(wheel), filepath.Base(wheels[0]))
 		if string(list) != sums[i] {
 			t.Errorf("SHA256SUMS is %q, want %q", list, sums[i])
 		}

@@ -370,6 +370,8 @@ type ExecutorOptions struct {
 	Trace func(context.Context, *executions.Request) (*trace.Look, error)
 	// Unlimited is as in [executions.Options].
 	Unlimited func(error)
+	// Prepared is as Told in [executions.EnvironmentOptions].
+	Prepared func(executions.Preparation)
 }
 
 // Executor returns the only executor of this process, which must not also have a [Repo.Worker].
@@ -384,6 +386,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 		return nil, err
 	}
 	opts.Remote, opts.Waiting, opts.Trace, opts.Unlimited = o.Remote, o.Waiting, o.Trace, o.Unlimited
+	opts.Environments.Told = o.Prepared
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}
@@ -416,7 +419,8 @@ func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.stores.programs, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, "checkouts") }, Images: func() (string, error) { return keeping(r, "images") },
-		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Environments: environments(r),
+		Kept:         r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 		Storable: func(ctx context.Context) error { return storable(ctx, r) },
 	}
 }

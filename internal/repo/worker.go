@@ -36,6 +36,8 @@ func (r *Repo) Dispatcher(o dispatch.Options) *dispatch.Dispatcher {
 type WorkerOptions struct {
 	worker.Options
 	Grace time.Duration // between TERM and KILL; 0: the runner's default
+	// Prepared is as Told in [executions.EnvironmentOptions].
+	Prepared func(executions.Preparation)
 }
 
 // retain is how long after the end of its worker's lease a supervisor keeps the ends of commands for the next worker
@@ -87,6 +89,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	opts.Unlimited = func(err error) {
 		o.Report(worker.Event{Type: worker.Fault, Time: r.opts.Now(), Message: err.Error()})
 	}
+	opts.Environments.Told = o.Prepared
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
 	curator := executions.NewCurator(r.Executions, r.Records, r.opts.Now)

@@ -26,10 +26,7 @@ func (w *writer) ignore(items []Item) error {
 	for _, l := range w.ignored {
 		known[l.Folder], wanted[l.Folder] = append(known[l.Folder], l.Line), nil
 	}
-	kept := map[string]bool{}
-	for _, k := range w.report.Kept {
-		kept[k.Path] = true
-	}
+	kept := w.kept()
 	for i := range items {
 		if p := items[i].Path; w.o.Ignore && !kept[p] {
 			wanted[path.Dir(p)] = append(wanted[path.Dir(p)], ignoreLine(path.Base(p), items[i].Leaf.Kind == record.LeafDir))

@@ -69,6 +69,7 @@ type Report struct {
 	Same    int      `json:"same"` // files
 	Held    []string `json:"-"`
 	Kept    []Kept   `json:"kept"`
+	Beside  []string `json:"beside,omitempty"` // files in place in a folder of an output, which no output has
 }
 
 // Kept is a file that was not written or removed, and why. Yields says that Overwrite replaces it.
@@ -183,6 +184,9 @@ func (w *writer) write(ctx context.Context, wants []want, items []Item) error {
 	fault := w.apply(ctx, changes, gone)
 	if fault == nil {
 		fault = w.ignore(items)
+	}
+	if fault == nil && w.o.Plain {
+		w.beside(items)
 	}
 	w.sets = slices.DeleteFunc(w.sets, func(s record.ResultSet) bool { return s.Name == w.o.Set })
 	if fault == nil && len(w.report.Kept) == 0 && w.o.Source != "" {
@@ -462,6 +466,31 @@ func (w *writer) inTheWay(c *change, err error) error {
 	}
 	delete(w.files, c.path)
 	return nil
+}
+
+// kept are the paths of files that stay as they are.
+func (w *writer) kept() map[string]bool {
+	kept := make(map[string]bool, len(w.report.Kept))
+	for _, k := range w.report.Kept {
+		kept[k.Path] = true
+	}
+	return kept
+}
+
+// beside finds files in folders of outputs that are no output's. What cannot be read is left out: they are only named.
+func (w *writer) beside(items []Item) {
+	kept := w.kept()
+	for i := range items {
+		if items[i].Leaf.Kind != record.LeafDir {
+			continue
+		}
+		_ = fs.WalkDir(w.Root.FS(), items[i].Path, func(p string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && w.files[p] == nil && !kept[p] {
+				w.report.Beside = append(w.report.Beside, p)
+			}
+			return nil
+		})
+	}
 }
 
 // discard removes what was prepared.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -339,6 +340,14 @@ func (l *looker) input(in *manifest.Input) {
 	case in.Kind == manifest.DirInput:
 		l.way(path, maxHops)
 		l.walk(l.resolve(path, maxHops), in.Except())
+	case in.Kind == manifest.EnvironmentInput:
+		for _, source := range manifest.FilesOf(in.Path) {
+			kind := manifest.FileInput
+			if strings.ContainsAny(source, "*?") {
+				kind = manifest.GlobInput
+			}
+			l.input(&manifest.Input{Kind: kind, Path: source})
+		}
 	case in.Kind == manifest.GlobInput:
 		l.way(filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path))), maxHops)
 		found, _ := projectfiles.Match(l.base, in.Path, in.Except()) // the start says what is wrong with it

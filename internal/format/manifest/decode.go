@@ -61,9 +61,9 @@ func newDecoder(file string, lists Lists) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "environments", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "except", "executable", "export", "description"}
-	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
+	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "environment", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -144,6 +144,8 @@ func (d *decoder) field(key, value *node) {
 		def.Image = readImage(d, "image", value)
 	case "limits":
 		d.limits, _ = d.boolean("limits", value)
+	case "environments":
+		environmentReader{d}.read(value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -177,6 +179,7 @@ func (d *decoder) finish() {
 	d.limitResources()
 	d.shared = nil
 	checkImages(d)
+	environmentReader{d}.check()
 	d.wire()
 	d.results.decoder = d
 	d.results.check()

@@ -26,6 +26,8 @@ type Definition struct {
 	FanValues   FanValues         // values for the manifests of fan-ins of files
 	Families    []Family          // the tasks of the file that depend on lists of items, in file order
 
+	environments map[string]*Prepared // by name
+
 	doubts []Warning // doubts about items of matrices
 
 	images []string // references of tasks, in file order
@@ -67,16 +69,18 @@ const (
 	DirInput
 	GlobInput
 	ValueInput
-	ParamsInput // a file of parameters
-	ParamInput  // one value of such a file, named by the name of the file's input, a dot and the value's path
-	PartInput   // some values of such a file as a file of the same form; record.PartInput makes its name
+	ParamsInput      // a file of parameters
+	ParamInput       // one value of such a file, named by the name of the file's input, a dot and the value's path
+	PartInput        // some values of such a file as a file of the same form; record.PartInput makes its name
+	EnvironmentInput // the files of an environment
 )
 
 // An Input is a named dataset that tasks may read.
 type Input struct {
 	Name string
 	Kind InputKind
-	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated
+	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated. Of an
+	// environment: several of these (FilesOf)
 	Path    string
 	Pattern string // for a glob that was declared as files: the path with names in braces
 	// patterns of files that a directory or glob leaves out, beside the usual ones; see Except
@@ -117,19 +121,20 @@ func (t *Task) Label() string {
 
 // A Spec is the declaration of a task in the file. All items of a matrix share one.
 type Spec struct {
-	Base    string // the name in the file
-	Command Command
-	Outputs []Output // at least one, in declared order
-	Several bool     // the output is a directory with one entry for each of Outputs; else there is one output, "out"
-	Env     *Environment
-	Version string // forces new results when changed; "" when the file gives none
-	Room    Room
-	Network bool           // a closed room has this machine's network
-	Devices []string       // devices in a closed room
-	Image   string         // reference to the image whose files the room shows; "": the image of the package
-	Policy  *record.Policy // tasks with equal policies share one
-	Pos     Pos            // place of the task's name
-	RunPos  Pos            // place of its command
+	Base        string // the name in the file
+	Command     Command
+	Outputs     []Output // at least one, in declared order
+	Several     bool     // the output is a directory with one entry for each of Outputs; else there is one output, "out"
+	Env         *Environment
+	Environment string // the name of an environment; "": the programs of the machine or the image
+	Version     string // forces new results when changed; "" when the file gives none
+	Room        Room
+	Network     bool           // a closed room has this machine's network
+	Devices     []string       // devices in a closed room
+	Image       string         // reference to the image whose files the room shows; "": the image of the package
+	Policy      *record.Policy // tasks with equal policies share one
+	Pos         Pos            // place of the task's name
+	RunPos      Pos            // place of its command
 }
 
 // A Room is where a command runs.

@@ -57,7 +57,7 @@ func (d *placer) place() {
 func (d *placer) output(b *base, out *Output, tasks []Task) {
 	chosen, all := d.choose(b, out, tasks)
 	switch {
-	case chosen == 0 && !all:
+	case chosen == 0 && !all && !(b.pending && d.mayChoose(b)):
 		return
 	case b.isFamily() && !out.ByItem && (chosen > 1 || b.items != nil && all):
 		d.report.add(out.Pos, "put the item in the path, as "+withItem(b, out),
@@ -84,6 +84,9 @@ func (d *placer) choose(b *base, out *Output, tasks []Task) (count int, all bool
 	all = len(of) == 0 || slices.ContainsFunc(of, func(p string) bool {
 		return p == b.spec.Base || strings.ContainsAny(p, "*?") && (matchPart(p, any) || matchPart(p, any+"."+out.Name))
 	})
+	if all && b.pending && !b.isFamily() { // it waits for a family
+		tasks = []Task{{Spec: b.spec, Name: b.spec.Base}}
+	}
 	for i := range tasks {
 		t := &tasks[i]
 		name := t.Name
@@ -97,7 +100,12 @@ func (d *placer) choose(b *base, out *Output, tasks []Task) (count int, all bool
 			d.claims = append(d.claims, claim{what: name, path: t.PathOf(out), pos: out.Pos})
 		}
 	}
-	return count, all && (b.items != nil || count > 0)
+	return count, all && (b.pending || b.items != nil || count > 0)
+}
+
+// mayChoose reports whether a name may mean an item of a task that is not known yet.
+func (d *placer) mayChoose(b *base) bool {
+	return slices.ContainsFunc(d.def.Results.Of, func(p string) bool { return strings.HasPrefix(p, b.spec.Base+"[") })
 }
 
 // withItem suggests a path with the item.

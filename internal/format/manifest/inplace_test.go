@@ -32,6 +32,7 @@ func TestInPlaceRefused(t *testing.T) {
 		{"a pattern", ".", "d: {glob: \"m/in/*\"}", "a: {out: m/, run: x}", `the input d at m/in lies inside a at m`},
 		{"below a file", ".", "d: {file: m}", "a: {out: m/x, run: x}", `a at m/x lies inside the input d at m`},
 		{"a program", ".", "", "a: {out: bin/x, run: x, tools: [./bin/x]}", `bin/x`},
+		{"what waits", ".", "s: {file: s.csv}, d: {file: o}", "b: {matrix: {id: s}, out: \"b/{id}\", run: x}\n  c: {in: [\"b[*]\"], out: o, run: x}", `c and the input d are both at o`},
 		{"an item", ".", "d: {file: m/2.x}", "fit: {matrix: {k: [1, 2]}, out: \"m/{k}.x\", run: x}", `fit[2] and the input d are both at m/2.x`},
 		{"gitignore elsewhere", "{dir: results, gitignore: true}", "", "a: {out: o, run: x}", `f:3:36: results: gitignore is for dir: . (a folder for results alone`},
 		{"nothing", "{dir: ., of: [b]}", "", "a: {out: o, run: x}", `results: no task or output matches "b"`},
@@ -58,6 +59,8 @@ func TestInPlace(t *testing.T) {
 			"all": {"/data/*.csv", "/data/raw/*"}, "raw": {"*.tmp", "/data/*.csv", "/data/raw/*", "/data/raw/.gitignore"}, "csv": {"/data/*.csv", "/data/raw/*"}, "code": nil}},
 		{"gitignore", "{dir: ., gitignore: true}", "a: {out: data/raw/a, run: x}\n  b: {out: data/raw/b, run: x}\n  c: {out: c, run: x}", map[string][]string{
 			"all": {"/data/raw/a", "/data/raw/b"}, "raw": {"*.tmp", "/data/raw/a", "/data/raw/b", "/data/raw/.gitignore"}, "csv": nil, "code": nil}},
+		{"what waits", "{dir: ., of: [\"b[1]\", c]}", "b: {matrix: {id: {from: s, with: []}}, out: data/b.csv, run: x}\n  c: {in: [\"b[*]\"], out: data/c.csv, run: x}", map[string][]string{
+			"all": {"/data/b.csv", "/data/c.csv"}, "raw": {"*.tmp"}, "csv": {"/data/b.csv", "/data/c.csv"}, "code": nil}},
 		{"one item", "{dir: ., of: \"a[2]\"}", "a: {matrix: {k: [1, 2]}, out: a.csv, run: x}", map[string][]string{"all": nil, "raw": {"*.tmp"}, "csv": nil, "code": nil}},
 	} {
 		text := "e3: 1\nname: p\nresults: " + test.results + `

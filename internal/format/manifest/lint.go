@@ -6,6 +6,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/record"
 )
 
 // A Warning reports a part of a correct file that is probably a mistake.
@@ -71,7 +72,7 @@ func (l *linter) unusedInputs() {
 			continue
 		}
 		if !u {
-			l.warn(l.def.Inputs[i].Pos, "no task reads the input %s", l.def.Inputs[i].Name)
+			l.warn(l.def.Inputs[i].Pos, "no task reads the %s", record.InputLabel(l.def.Inputs[i].Name))
 		}
 	}
 }

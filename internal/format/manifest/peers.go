@@ -18,7 +18,7 @@ const (
 	underRun   = "write run: with the command"
 	noFolder   = "a command begins in an empty folder with copies of its inputs at their paths; to work elsewhere: cd in the command"
 	noImage    = "write image: with the name of an image, oci:PATH or oci-archive:PATH"
-	noConda    = "write image: with an image that has the packages; or the command itself calls conda run"
+	noConda    = "write environment: with the name of an entry of environments:, which says how to make it; or image:"
 	noPorts    = "a command in an image has no ports; network: true gives it this machine's network"
 	noInclude  = "a package is one file; what generates YAML or JSON can write it"
 	noTemplate = "there are no templates: use a matrix, or an input with value: which the command finds as \"$name\""

@@ -65,6 +65,7 @@ func (d *decoder) task(key, value *node) {
 	var env Environment
 	policy := policyReader{decoder: d}
 	var toolsPos Pos
+	var environment *node
 	var run, out bool
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping with at least out and run")
@@ -94,6 +95,8 @@ func (d *decoder) task(key, value *node) {
 				env.Keyed = d.envNames(where+": key_env", v, ownEnv...)
 			case "tools":
 				env.Tools, toolsPos = d.tools(where+": tools", v), v.pos
+			case "environment":
+				environment = v
 			case "secrets":
 				env.Secrets = d.envNames(where+": secrets", v)
 			case "version":
@@ -118,6 +121,7 @@ func (d *decoder) task(key, value *node) {
 			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
 		}
 		d.distinctNames(where, &b, refs, &env)
+		refs = environmentReader{d}.use(where, environment, b.spec, refs)
 		env.Tools, refs = toolFiles(d, env.Tools, toolsPos, refs)
 		if len(d.report.errs) == before {
 			policy.consistent(where)

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"e3/internal/format/record"
 )
 
 // place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
@@ -175,6 +177,9 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			p.fromInput(&d.def.Inputs[found.index], found.index)
 			return p, true
 		}
+	}
+	if _, ok := record.EnvironmentOf(ref.source); ok {
+		return environmentReader{d}.resolve(where, ref)
 	}
 	r, fault := parseReference(ref.source)
 	if fault != "" {

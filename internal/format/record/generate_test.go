@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -148,8 +149,9 @@ var tasks = rapid.Custom(func(t *rapid.T) *record.Task {
 	} else {
 		task.Argv = rapid.SliceOfN(texts, 1, 4).Draw(t, "argv")
 	}
+	plain := texts.Filter(func(s string) bool { return !strings.HasPrefix(s, "@") })
 	task.Inputs = few(rapid.Custom(func(t *rapid.T) record.Input {
-		in := record.Input{Name: texts.Draw(t, "name"), Kind: kinds[record.Kind](6).Draw(t, "kind")}
+		in := record.Input{Name: plain.Draw(t, "name"), Kind: kinds[record.Kind](6).Draw(t, "kind")}
 		if !in.Kind.OfMachine() {
 			in.Path = texts.Draw(t, "path")
 		}
@@ -172,6 +174,20 @@ var tasks = rapid.Custom(func(t *rapid.T) *record.Task {
 		if rapid.Bool().Draw(t, "with an image") {
 			task.Image = hashes.Draw(t, "image")
 		}
+	}
+	if task.Image == "" && rapid.Bool().Draw(t, "in an environment") {
+		e := &record.Environment{Path: few(rapid.SampledFrom([]string{".", "bin", "a/bin"})).Draw(t, "folders"), Env: few(envVars).Draw(t, "variables"), Platform: texts.Draw(t, "platform")}
+		if rapid.Bool().Draw(t, "made by a script") {
+			e.Shell = texts.Draw(t, "making script")
+		} else {
+			e.Argv = rapid.SliceOfN(texts, 1, 4).Draw(t, "making argv")
+		}
+		if rapid.Bool().Draw(t, "with a program") {
+			e.Tools = []string{"uv"}
+			task.Inputs = append(task.Inputs, record.Input{Name: "%uv", Kind: record.KindTool})
+		}
+		task.Environment = e
+		task.Inputs = append(task.Inputs, record.Input{Name: record.EnvironmentInput("py"), Kind: record.KindDir})
 	}
 	if rapid.Bool().Draw(t, "in batches") {
 		task.Batch = &record.Batch{}
@@ -254,7 +270,7 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return &record.Package{
 		Name: texts.Draw(t, "name"), Version: texts.Draw(t, "version"), Description: texts.Draw(t, "description"),
 		Inputs: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageInput {
-			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](7).Draw(t, "source"),
+			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](9).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
 				Default: leaves.Draw(t, "default")}
 			switch in.Source {
@@ -281,7 +297,7 @@ var links = rapid.Custom(func(t *rapid.T) *record.Link {
 	return &record.Link{
 		Home: texts.Draw(t, "home"), Room: texts.Draw(t, "room"), Images: texts.Draw(t, "images"), File: texts.Draw(t, "file"), Stat: fileStats.Draw(t, "stat"), Package: hashes.Draw(t, "package"), Set: few(texts).Draw(t, "set"),
 		Inputs: few(rapid.Custom(func(t *rapid.T) record.LinkInput {
-			return record.LinkInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](7).Draw(t, "source"),
+			return record.LinkInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](9).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Leaf: leaves.Draw(t, "leaf"),
 				Files: few(rapid.Custom(func(t *rapid.T) record.LinkFile {
 					return record.LinkFile{Path: texts.Draw(t, "path"), Stat: fileStats.Draw(t, "stat"),

@@ -73,7 +73,8 @@ type InputSource int
 
 // The sources of inputs.
 const (
-	FromDir InputSource = iota
+	FromDir         InputSource = iota
+	FromEnvironment             // the files of an environment: paths and patterns in Location, a line each
 	FromFile
 	FromGlob
 	FromParams // a file of parameters, or a value of such a file: params.go
@@ -85,7 +86,7 @@ const (
 
 // Cases are the sources' names.
 func (s InputSource) Cases() []string {
-	return []string{"dir", "file", "glob", "params", "part", "tool", "value", "variable"}
+	return []string{"dir", "environment", "file", "glob", "params", "part", "tool", "value", "variable"}
 }
 
 // String is the word for a source in answers.
@@ -100,7 +101,9 @@ func (s InputSource) String() string {
 func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 
 // IsFile reports whether an input comes from files.
-func (s InputSource) IsFile() bool { return s == FromDir || s == FromFile || s == FromGlob }
+func (s InputSource) IsFile() bool {
+	return s == FromDir || s == FromFile || s == FromGlob || s == FromEnvironment
+}
 
 // PackageTask is a task in its package.
 type PackageTask struct {

@@ -22,7 +22,9 @@ type Task struct {
 	Passed  Passed // variables of e3's own environment
 	Room    Room   `beast2:",option"` // where the command runs
 	Image   string `beast2:",option"` // hash of the manifest of the image whose files a closed room shows; "": those of the machine
-	Batch   *Batch // the command reads its items from a file; nil: it serves one task, in its environment
+	// programs that each machine makes; nil: the task has those of the machine or the image
+	Environment *Environment
+	Batch       *Batch // the command reads its items from a file; nil: it serves one task, in its environment
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -199,6 +201,9 @@ func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }
 func (t *Task) Check() error {
 	if t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
 		return fmt.Errorf("image %.80q is no hash, or the task's room is not closed", t.Image)
+	}
+	if err := t.checkEnvironment(); err != nil {
+		return err
 	}
 	return t.checkBatch()
 }

@@ -263,6 +263,6 @@ func commit(text string) (string, error) {
 
 // sound reports whether a text may be the name of a reference. It never leads out of the repository, and can be shown.
 func sound(ref string) bool {
-	return strings.HasPrefix(ref, "refs/") && filepath.IsLocal(ref) && filepath.ToSlash(filepath.Clean(ref)) == ref &&
-		strings.IndexFunc(ref, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar || c == ' ' }) < 0
+	odd := func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar || c == ' ' }
+	return strings.HasPrefix(ref, "refs/") && filepath.IsLocal(ref) && filepath.Clean(ref) == ref && !strings.ContainsFunc(ref, odd)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,9 +40,12 @@ func (r *Room) shell(p *program) {
 	p.step = StepRoot
 	p.add(unix.SYS_SETHOSTNAME, p.text(hostname), uintptr(len(hostname)))
 	p.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	const heldBase, heldRoot = hold, hold + 1
+	const heldBase, heldRoot, heldReadOnly = hold, hold + 1, hold + 2
 	p.step = StepFolder
 	p.hold(r.Base, heldBase)
+	if r.ReadOnly != "" {
+		p.hold(r.ReadOnly, heldReadOnly)
+	}
 	p.step = StepRoot
 	if r.Root != "" {
 		p.hold(r.Root, heldRoot)
@@ -57,6 +61,11 @@ func (r *Room) shell(p *program) {
 		r.showSystem(p, s)
 		for _, folder := range r.Hidden {
 			p.mount("hidden", base+folder, "tmpfs", plain, "mode=0555,size=4k")
+		}
+		if r.ReadOnly != "" {
+			p.mkdir(base + aside)
+			p.bind(held(heldReadOnly), base+aside)
+			p.mkdirs(base, r.ReadOnly)
 		}
 	}
 	p.restrict(base, readOnly)
@@ -76,7 +85,7 @@ func (r *Room) shell(p *program) {
 	p.add(unix.SYS_PIVOT_ROOT, p.text("."), p.text("."))
 	p.add(unix.SYS_UMOUNT2, p.text("."), unix.MNT_DETACH)
 	p.add(unix.SYS_CHDIR, p.text("/"))
-	for _, fd := range []uintptr{heldBase, heldRoot} {
+	for _, fd := range []uintptr{heldBase, heldRoot, heldReadOnly} {
 		p.add(unix.SYS_CLOSE, fd).how = ignores
 	}
 	p.add(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING).how = ignores
@@ -105,9 +114,26 @@ func (r *Room) finish(p *program) {
 	// This covers Base, with the files of other commands in it. Without capabilities no command can uncover it.
 	r.showFolder(p)
 	p.bind(Temp, "/tmp")
+	if r.ReadOnly != "" { // after all else, since its path may lie in any of these
+		p.mkdirs("", r.ReadOnly)
+		p.bind(aside, r.ReadOnly)
+		p.add(unix.SYS_UMOUNT2, p.text(aside), unix.MNT_DETACH)
+	}
 	if r.Root != "" {
 		p.bind(Temp, "/var/tmp")
 		p.mount("run", "/run", "tmpfs", plain, "mode=0755,size=64m")
+	}
+}
+
+// aside shows Room.ReadOnly until the command's folder and the private file systems are mounted.
+const aside = "/e3-environment"
+
+// mkdirs makes the folders of a path below another, where that is possible. Where it is not, they have to exist.
+func (p *program) mkdirs(below, path string) {
+	for i := 1; i <= len(path); i++ {
+		if i == len(path) || path[i] == '/' {
+			p.add(unix.SYS_MKDIRAT, at, p.text(below+path[:i]), 0o755).how = ignores
+		}
 	}
 }
 
@@ -276,10 +302,17 @@ func (r *Room) valid() bool {
 			return false
 		}
 	}
-	for _, folder := range r.Hidden {
+	shown := r.Hidden
+	if r.ReadOnly != "" {
+		shown = append(slices.Clone(shown), r.ReadOnly)
+	}
+	for _, folder := range shown {
 		if !path.IsAbs(folder) || path.Clean(folder) != folder || folder == "/" || strings.ContainsRune(folder, 0) {
 			return false
 		}
+	}
+	if r.ReadOnly != "" && r.Root != "" {
+		return false
 	}
 	return path.IsAbs(r.Base) && path.Clean(r.Base) == r.Base && len(r.Lower) <= MaxLower
 }

@@ -19,13 +19,21 @@ const (
 	heldEnd    = hold + 4
 )
 
-// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed.
-// The command dies with the thread. It returns once the command is executed; the execution waits for the tracer. If it
-// fails, the error is an *Error. Unless this process is privileged, the command cannot gain rights by executing a file.
+// StartOpen starts a command that sees the whole machine, as a child of this thread: a traced one, or one with a folder
+// that it cannot change. Its first file is executed. The command dies with the thread. It returns once the command is
+// executed; the execution of a traced command waits for the tracer. If it fails, the error is an *Error. Unless this
+// process is privileged, a traced command cannot gain rights by executing a file.
+//
+// A folder of Spec.ReadOnly is mounted read-only, in a mount namespace of the command, if this process is privileged
+// (MountsReadOnly). Mounts of the machine go on to appear there. Where this cannot be done, the command starts without.
 //
 // The child has a copy of this process's memory. If the child shared this memory, as with syscall.ForkExec, this thread
 // would wait for the tracer, another thread of this process, while it holds resources of the scheduler.
 func StartOpen(spec *Spec) (pid int, err error) {
+	if spec.ReadOnly != "" && !MountsReadOnly() {
+		without := *spec
+		without.ReadOnly, spec = "", &without
+	}
 	m, err := newMemory()
 	if err != nil {
 		return 0, err
@@ -49,9 +57,18 @@ func StartOpen(spec *Spec) (pid int, err error) {
 		return 0, &Error{Step: StepExec, Err: unix.E2BIG}
 	}
 	b.end.state = stateMaking
-	pid, errno := forkOpen(m.base)
+	flags := uintptr(unix.SIGCHLD)
+	if spec.ReadOnly != "" {
+		flags |= unix.CLONE_NEWNS
+	}
+	pid, errno := forkOpen(m.base, flags)
 	runtime.KeepAlive(m)
 	unix.Close(end[1])
+	if errno != 0 && spec.ReadOnly != "" { // something around this process forbids it
+		without := *spec
+		without.ReadOnly = ""
+		return StartOpen(&without)
+	}
 	if errno != 0 {
 		return 0, &Error{Step: StepSpawn, Err: errno}
 	}
@@ -79,20 +96,38 @@ func enterOpen(p *program, spec *Spec, end int) {
 	for i, fd := range spec.Files {
 		p.add(unix.SYS_DUP3, uintptr(fd), uintptr(heldFiles+i), unix.O_CLOEXEC)
 	}
-	p.add(unix.SYS_DUP3, uintptr(spec.Trace), heldSocket, unix.O_CLOEXEC)
+	if spec.Trace != 0 {
+		p.add(unix.SYS_DUP3, uintptr(spec.Trace), heldSocket, unix.O_CLOEXEC)
+	}
 	p.add(unix.SYS_DUP3, uintptr(end), heldEnd, unix.O_CLOEXEC)
 	for i := range spec.Files {
 		p.add(unix.SYS_DUP3, uintptr(heldFiles+i), uintptr(i), 0)
 	}
-	p.add(unix.SYS_DUP3, heldSocket, traceFD, unix.O_CLOEXEC)
+	if spec.Trace != 0 {
+		p.add(unix.SYS_DUP3, heldSocket, traceFD, unix.O_CLOEXEC)
+	}
+	if limit := lowered(); limit != nil {
+		p.add(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, store(p.memory, *limit), 0)
+	}
+	if spec.ReadOnly != "" { // in a mount namespace of its own
+		p.mount("none", "/", "", unix.MS_REC|unix.MS_SLAVE, "").how = ignores
+		p.bind(spec.ReadOnly, spec.ReadOnly).how = ignores
+		p.restrict(spec.ReadOnly, unix.MOUNT_ATTR_RDONLY).how = ignores
+	}
 	p.step = StepEnter
 	p.add(unix.SYS_CHDIR, p.text(spec.Dir))
+	if spec.Trace == 0 {
+		return
+	}
 	if !privileged() {
 		p.step = StepRights
 		p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	installTracer(p, spec.Looks)
 }
+
+// MountsReadOnly reports whether StartOpen can keep a command from changing a folder whatever the modes of its files.
+func MountsReadOnly() bool { return privileged() }
 
 // privileged reports whether this process may install a filter of system calls without giving up rights.
 var privileged = sync.OnceValue(func() bool {
@@ -106,9 +141,9 @@ var privileged = sync.OnceValue(func() bool {
 //go:noinline
 //go:norace
 //go:nocheckptr
-func forkOpen(memory unsafe.Pointer) (pid int, err syscall.Errno) {
+func forkOpen(memory unsafe.Pointer, flags uintptr) (pid int, err syscall.Errno) {
 	beforeFork()
-	child, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	child, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
 	if child != 0 || errno != 0 {
 		afterFork()
 		return int(child), errno

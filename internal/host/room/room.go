@@ -54,6 +54,10 @@ type Room struct {
 	// empty Root.
 	Hidden []string
 
+	// ReadOnly is a folder of this machine that the command sees at its path, and cannot change. It needs an empty Root.
+	// Empty: there is none.
+	ReadOnly string
+
 	// Devices are shown in /dev.
 	Devices []Device
 

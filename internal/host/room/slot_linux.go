@@ -35,8 +35,8 @@ type slot struct {
 
 // slotKey holds what the rooms of one slot have in common.
 type slotKey struct {
-	base, root, shown string // shown encodes the hidden folders and the devices
-	network, limited  bool   // limited: commands begin in control groups of their own
+	base, root, readOnly, shown string // shown encodes the hidden folders and the devices
+	network, limited            bool   // limited: commands begin in control groups of their own
 }
 
 // A Process is process 1 of a room.
@@ -79,7 +79,7 @@ var errKeeper = errors.New("the process that makes closed rooms has ended")
 
 // take returns an idle slot for the room, or makes one.
 func (s *Slots) take(r *Room, limited bool) (l *slot, fresh bool, err error) {
-	key := slotKey{base: r.Base, root: r.Root, network: r.Network, limited: limited}
+	key := slotKey{base: r.Base, root: r.Root, readOnly: r.ReadOnly, network: r.Network, limited: limited}
 	if len(r.Hidden)+len(r.Devices) > 0 {
 		key.shown = fmt.Sprintf("%q %q", r.Hidden, r.Devices)
 	}

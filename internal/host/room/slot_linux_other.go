@@ -22,6 +22,9 @@ func (s *Slots) Start(*Room, *Spec) (*Process, error) {
 // StartOpen fails.
 func StartOpen(*Spec) (int, error) { return 0, &Error{Step: StepTrace, Err: unix.ENOSYS} }
 
+// MountsReadOnly reports false.
+func MountsReadOnly() bool { return false }
+
 // Close has nothing to do.
 func (s *Slots) Close() {}
 

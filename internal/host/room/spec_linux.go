@@ -17,6 +17,9 @@ type Spec struct {
 	Looks bool   // if the command is traced: its tests of paths are traced, too
 	Group int    // the folder of a control group of version 2 in which the command begins; 0: the group of this process
 
+	// ReadOnly is a folder that a command in the open cannot change; see StartOpen. Empty: there is none.
+	ReadOnly string
+
 	// Foreground keeps the command in the process group of this process, which gets a terminal's signals.
 	Foreground bool
 }

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// fingerprint identifies the state of everything below a folder. A change shows in the change time, which no program
+// Fingerprint identifies the state of everything below a folder. A change shows in the change time, which no program
 // can set back. The fingerprint does not depend on the folder's path.
-func fingerprint(folder string) (string, error) {
+func Fingerprint(folder string) (string, error) {
 	sum := sha256.New()
 	var b []byte
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

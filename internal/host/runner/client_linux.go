@@ -185,7 +185,8 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	if err != nil {
 		return Result{}, err
 	}
-	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+len(traced)+len(limits)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
+	texts := []string{spec.Identity, string(spec.State), path, spec.Dir, spec.Marker, spec.Room, closed, spec.ReadOnly, traced, limits}
+	if argumentBytes(spec)+stringBytes(mask)+stringBytes(texts)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -198,6 +199,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		marker:        spec.Marker,
 		room:          spec.Room,
 		closed:        closed,
+		readOnly:      spec.ReadOnly,
 		traced:        traced,
 		limits:        limits,
 		argv:          spec.Argv,

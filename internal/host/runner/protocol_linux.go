@@ -73,6 +73,7 @@ type spawnRequest struct {
 	marker        string
 	room          string
 	closed        string // a room.Room as JSON; empty: the command runs in the open
+	readOnly      string // a folder that the command cannot change; empty: there is none
 	traced        string // a trace.Look as JSON; empty: the command is not traced
 	limits        string // cgroup.Limits as JSON; empty: the command has none
 	argv          []string
@@ -148,6 +149,7 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendString(b, r.marker)
 	b = appendString(b, r.room)
 	b = appendString(b, r.closed)
+	b = appendString(b, r.readOnly)
 	b = appendString(b, r.traced)
 	b = appendString(b, r.limits)
 	b = appendStrings(b, r.argv)
@@ -261,6 +263,7 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		marker:        c.string(),
 		room:          c.string(),
 		closed:        c.string(),
+		readOnly:      c.string(),
 		traced:        c.string(),
 		limits:        c.string(),
 		argv:          c.strings(),

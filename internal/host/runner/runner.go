@@ -110,6 +110,10 @@ type Spec struct {
 	// does.
 	Closed *room.Room
 
+	// ReadOnly, if set, is a folder that the command cannot change if it runs in the open as root: it is mounted
+	// read-only then. Other users are kept out by the modes of its files. A Closed room has its own.
+	ReadOnly string
+
 	// Trace, if set, asks for a report of the files that the command opens. It needs a system on which trace.Possible
 	// is true.
 	Trace *trace.Look

@@ -20,7 +20,7 @@ func (t *task) command(r *spawnRequest, paths []string, dir string, files *descr
 // startOpen starts a command in the open room, as a child of this thread.
 func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
 	spec := t.command(r, []string{r.path}, r.dir, files)
-	if r.traced != "" {
+	if spec.ReadOnly = r.readOnly; r.traced != "" || spec.ReadOnly != "" && room.MountsReadOnly() {
 		return startTraced(t, r, spec)
 	}
 	if pid, t.pidfd, err = room.StartDirect(spec); !errors.Is(err, errors.ErrUnsupported) {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTraced starts a command in the open room whose opens of files are traced.
+// startTraced starts a command in the open room whose opens of files are traced, or which has a folder that it cannot
+// change.
 func startTraced(t *task, r *spawnRequest, spec *room.Spec) (pid int, err error) {
 	end, err := withTracer(r, spec)
 	if err != nil {

@@ -175,7 +175,7 @@ func differing(was, is []fact) []Part {
 	return parts
 }
 
-var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "room", "policy"}
+var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "room", "environment", "policy"}
 
 // facts lists the elements of a declaration. lost says why its task object cannot be read.
 func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []fact, lost string, err error) {
@@ -224,6 +224,9 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	}
 	if t.Image != "" {
 		list = append(list, fact{"image", "", "sha256:" + t.Image})
+	}
+	for _, f := range t.EnvironmentFacts() {
+		list = append(list, fact{"environment", f.Name, f.Value})
 	}
 	return append(list, policyFacts(&pt.Policy)...), "", nil
 }

@@ -16,10 +16,11 @@ const (
 	Environment  Kind = "environment" // a variable, or a matrix constant
 	Version      Kind = "version"
 	Room         Kind = "room"
-	Batch        Kind = "batch" // whether one command serves several items
-	Image        Kind = "image" // the image whose files a closed room shows
-	Input        Kind = "input" // the content of an input of the package
-	Made         Kind = "made"  // the content of an upstream task's output
+	Batch        Kind = "batch"    // whether one command serves several items
+	Image        Kind = "image"    // the image whose files a closed room shows
+	Programs     Kind = "programs" // how the environment of its programs is made
+	Input        Kind = "input"    // the content of an input of the package
+	Made         Kind = "made"     // the content of an upstream task's output
 	InputAdded   Kind = "input added"
 	InputRemoved Kind = "input removed"
 	InputRenamed Kind = "input renamed"
@@ -98,7 +99,7 @@ func (c *Cause) about(d *Cause) bool {
 	switch c.Kind {
 	case Input:
 		return true // of the package
-	case Command, Environment, Version, Room, Image, Batch, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
+	case Command, Environment, Version, Room, Image, Programs, Batch, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
 		// The items of a matrix have one declaration.
 		return c.Task == d.Task || c.Text == d.Text && strings.Contains(c.Task, "[") && base(c.Task) == base(d.Task)
 	}

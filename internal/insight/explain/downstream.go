@@ -2,6 +2,7 @@ package explain
 
 import (
 	"e3/dataflow/graph"
+	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 )
 
@@ -28,7 +29,7 @@ func (x *explaining) follows(w *Explanation, run string) error {
 	reached := make([]bool, g.Len())
 	var stack []int32
 	if w.Root.Kind == Input || w.Root.Kind == NoValue || w.Root.Kind == Lacking {
-		d.Of = "input " + w.Root.Subject
+		d.Of = record.InputLabel(w.Root.Subject)
 		stack = readers(g, w.Root.Subject)
 		for _, i := range stack {
 			reached[i] = true

@@ -143,6 +143,18 @@ func taskParts(a, b *record.Task) []Difference {
 	if a.Image != b.Image {
 		list = append(list, Difference{Part: Image, Was: imageText(a.Image), Is: imageText(b.Image)})
 	}
+	return append(list, programParts(a, b)...)
+}
+
+// programParts compares the environments of two tasks. If only one has an environment, the difference is its name.
+func programParts(a, b *record.Task) []Difference {
+	list := envParts(a.EnvironmentFacts(), b.EnvironmentFacts(), strings.Clone)
+	if len(list) > 0 && (a.Environment == nil || b.Environment == nil) {
+		list = list[:1]
+	}
+	for i := range list {
+		list[i].Part = Programs
+	}
 	return list
 }
 
@@ -206,9 +218,12 @@ func envParts(a, b []record.EnvVar, show func(string) string) []Difference {
 	return list
 }
 
-// withoutVariables are the inputs that are neither environment variables nor programs.
+// withoutVariables are the inputs that are neither environment variables, nor programs, nor files of an environment.
 func withoutVariables(inputs []record.Input) []record.Input {
-	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind.OfMachine() })
+	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool {
+		_, ok := record.EnvironmentOf(in.Name)
+		return ok || in.Kind.OfMachine()
+	})
 }
 
 // passedVars are the variables whose values come from the caller's environment. The returned values say how each

@@ -271,7 +271,7 @@ func source(w *record.Wire) string {
 		if w.Entry != "" {
 			return w.Entry + " of input " + w.Name
 		}
-		return "input " + w.Name
+		return record.InputLabel(w.Name)
 	case record.WireOutput:
 		if w.Entry != "" {
 			return w.Name + "." + w.Entry

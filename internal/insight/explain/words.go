@@ -64,6 +64,8 @@ func (d *Difference) Text(task string) string {
 			return "it runs in no image now, but with the machine's programs"
 		}
 		return fmt.Sprintf("it runs in another image, %s instead of %s", d.Is, d.Was)
+	case Programs:
+		return d.programsText()
 	case InputAdded:
 		return "input " + name + " was added"
 	case InputRemoved:
@@ -99,9 +101,24 @@ func (d *Difference) Text(task string) string {
 		if d.Input != "" {
 			what = truncate(d.Input, maxText)
 		}
-		return "input " + what + d.Change.text()
+		return record.InputLabel(what) + d.Change.text()
 	}
 	return "its inputs differed; the earlier ones are no longer on record"
+}
+
+// programsText says how the environment of the task's programs differs.
+func (d *Difference) programsText() string {
+	switch {
+	case d.Name == "name" && d.Was == "":
+		return "it uses the environment " + truncate(d.Is, maxText) + " now"
+	case d.Name == "name" && d.Is == "":
+		return "it uses no environment now"
+	case d.Name == "name":
+		return fmt.Sprintf("it uses the environment %s now, not %s", truncate(d.Is, maxText), truncate(d.Was, maxText))
+	case d.Name == "run":
+		return "the command that makes its environment changed"
+	}
+	return "its environment: " + truncate(d.Name, maxText) + " " + became(truncate(d.Was, maxText), truncate(d.Is, maxText), " from ")
 }
 
 // ofTools names a program that a task has in its key.

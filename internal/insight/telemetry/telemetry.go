@@ -163,7 +163,8 @@ func (s *Spans) beginRun(e *events.Event, d *events.Data) {
 		about = append(about, attribute.Int("process.pid", d.Process.PID))
 	}
 	if g := d.Git.Sound(); g != nil {
-		about = append(about, attribute.String("vcs.ref.head.revision", g.Commit), attribute.String("vcs.ref.head.name", text(g.Branch)))
+		about = append(about,
+			attribute.String("vcs.ref.head.revision", g.Commit), attribute.String("vcs.ref.head.name", text(g.Branch)))
 	}
 	if d.Filter != "" {
 		about = append(about, attribute.String("e3.filter", text(d.Filter)))

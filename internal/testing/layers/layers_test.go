@@ -48,7 +48,7 @@ internal/resultdir:            internal/format/manifest internal/repo internal/i
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/host/kept internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
 internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
@@ -81,7 +81,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                internal/human executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/kept internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue/queuetest: internal/jobs/queue refstore (test)
@@ -98,6 +98,7 @@ internal/format/manifest:      internal/format/record internal/format/notation i
 internal/host/bash:            internal/host/runner
 internal/host/git:             internal/host/beneath
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
+internal/host/kept:            internal/host/atomicfile internal/host/beneath internal/host/filelock
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
 internal/host/runner: internal/host/headroom internal/host/room internal/host/trace internal/host/cgroup internal/host/process

@@ -15,6 +15,7 @@ import (
 const (
 	dynalitePackage  = "dynalite@4.0.0"
 	versitygwPackage = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+	uvPackage        = "uv==0.13.9"
 )
 
 var npmDynalite = &installable{
@@ -49,6 +50,23 @@ var goVersityGW = &installable{
 		return cmd, nil
 	},
 }
+
+var pipUV = &installable{
+	name:    uvPackage,
+	program: "bin/uv",
+	limit:   2 * time.Minute,
+	command: func(ctx context.Context, dir string) (*exec.Cmd, error) {
+		python, err := exec.LookPath("python3")
+		if err != nil {
+			return nil, errors.New("neither it nor python3 is on the PATH")
+		}
+		return exec.CommandContext(ctx, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=0",
+			"--target="+dir, uvPackage), nil
+	},
+}
+
+// UV returns the program $E3_TEST_UV, or uv on the PATH, or what pip installs. It is no server.
+func UV() (string, error) { return find("E3_TEST_UV", "uv", pipUV) }
 
 // failureHolds is how long a failed installation is not tried again: without a network, many test programs would each wait
 // for it.
