@@ -203,16 +203,18 @@ func (c *converter) convert() {
 			}
 		}
 		c.Inputs, c.Tasks, c.named = nil, nil, nil
-		var next []*stage
-		for _, s := range c.stages {
-			if s.family != nil && slices.Contains(live, s) && !s.nameable() {
-				next, again = append(next, s.writtenOut()...), true
-			} else {
-				next = append(next, s)
+		lost := slices.DeleteFunc(slices.Clone(live), func(s *stage) bool { return s.family == nil || s.nameable() })
+		if again = len(lost) > 0; again {
+			var next []*stage
+			c.notes = before
+			for _, s := range c.stages {
+				if slices.Contains(lost, s) {
+					next = append(next, s.copy()...)
+				} else {
+					next = append(next, s)
+				}
 			}
-		}
-		if again {
-			c.stages, c.notes = next, before
+			c.stages = next
 			continue
 		}
 		c.names(live)

@@ -186,7 +186,7 @@ func (s *stage) taken(name string) bool {
 	return manifest.BashSets(name) || s.family != nil && (slices.Contains(s.family.dims, name) || s.family.used[name]) ||
 		slices.ContainsFunc(s.task.In, func(r Ref) bool { return r.As == name }) ||
 		slices.ContainsFunc(s.task.Out, func(o Out) bool { return o.Name == name }) ||
-		regexp.MustCompile(`\$\{?`+name+`\b|\b`+name+`=`).MatchString(expression().ReplaceAllString(strings.Join(lines(field(s.body, "cmd")), "\n"), ""))
+		regexp.MustCompile(`\$\{?`+name+`\b|(?m)(^|[\s;&|(])`+name+`=`).MatchString(expression().ReplaceAllString(strings.Join(lines(field(s.body, "cmd")), "\n"), ""))
 }
 
 // undeclared adds the files that a command names, and those that its programs import, as far as dvc.yaml does not name
@@ -238,14 +238,8 @@ func (s *stage) covered(p string) bool {
 			return true
 		}
 	}
-	if v := field(s.body, "params"); v != nil {
-		for _, item := range resolved(v).Content {
-			if item = resolved(item); item.Kind == yaml.ScalarNode && p == path.Join(s.wdir, "params.yaml") {
-				return true
-			} else if item.Kind == yaml.MappingNode && field(item, strings.TrimPrefix(p, strings.TrimPrefix(s.wdir+"/", "./"))) != nil {
-				return true
-			}
-		}
+	if s.looked[p] {
+		return true
 	}
 	for q, m := range s.made {
 		q = m.stage.present(q)

@@ -161,13 +161,16 @@ func (c *converter) foreach(s *stage, over *yaml.Node) {
 	}
 	s.copy = func() (list []*stage) {
 		if p.source != "" {
-			c.note(over, true, "stage %s: its items are written out: after an edit of %s in %s, convert it again, or edit the tasks", s.name, p.path, p.source)
+			c.note(over, true, "stage %s: its items are written out: after an item of %s in %s is added or removed, convert it again, or edit the tasks", s.name, p.path, p.source)
 		}
 		for i, item := range items {
 			one := &stage{converter: c, context: c.common, name: s.name + "-" + keys[i], body: s.body}
 			one.context.item = map[string]any{"item": item}
 			if _, mapping := p.value.(manifest.Object); mapping {
 				one.context.item["key"] = keys[i]
+				if p.source != "" {
+					one.context.itemOf = valuePath{p.source, p.path + "." + keys[i]}
+				}
 			}
 			list = append(list, one)
 		}
@@ -192,9 +195,6 @@ func (c *converter) addFamily(s *stage, f *family) {
 	}
 	c.stages = append(c.stages, s)
 }
-
-// writtenOut are the stages of a family's items.
-func (s *stage) writtenOut() []*stage { return s.copy() }
 
 // says reports whether all expressions in a node have a variable or a value. The folder of a command must be the same
 // for all items, and so must the files of parameters and the names in them.

@@ -24,6 +24,8 @@ type stage struct {
 	outs []stageOut
 	deps []stageDep
 	copy func() []*stage // of a family: its items, written out
+
+	looked map[string]bool // files of parameters of which it names values
 }
 
 type stageOut struct {
@@ -73,16 +75,18 @@ func (s *stage) text(n *yaml.Node) string {
 		return ""
 	}
 	var b strings.Builder
+	var frozen []string
 	for _, p := range list {
-		switch {
-		case p.variable != "":
+		if p.variable != "" {
 			b.WriteString("{" + p.variable + "}")
-		case p.source != "":
-			s.note(n, false, "%s holds a value of %s, which stays as it is now: after an edit of %s, edit this path as well", n.Value, p.source, p.path)
-			b.WriteString(p.text)
-		default:
-			b.WriteString(p.text)
+			continue
 		}
+		if b.WriteString(p.text); p.source != "" {
+			frozen = append(frozen, p.path)
+		}
+	}
+	if frozen != nil {
+		s.note(n, false, "%s stays as it is now, %s: after an edit of %s, edit the path as well", n.Value, b.String(), strings.Join(frozen, " or "))
 	}
 	return b.String()
 }
@@ -236,7 +240,7 @@ func (s *stage) isDir(o *stageOut) bool {
 
 // redirected reports whether a command writes its output into a path.
 func redirected(cmd, p string) bool {
-	return slices.ContainsFunc([]string{"> " + p, ">" + p, "-o " + p, "--output " + p, "tee " + p}, func(s string) bool {
+	return slices.ContainsFunc([]string{"> " + p, ">" + p, "tee " + p, "tee -a " + p}, func(s string) bool {
 		at := strings.Index(cmd, s)
 		return at >= 0 && (at+len(s) == len(cmd) || strings.ContainsRune(" \n;|&)", rune(cmd[at+len(s)])))
 	})
@@ -571,6 +575,7 @@ func (s *stage) files(dir string) (list []string, whole bool) {
 // params are the parameters of a stage: for each file, the values that DVC looks at.
 func (s *stage) params(v *yaml.Node) (refs []Ref) {
 	chosen := map[string][]string{}
+	s.looked = map[string]bool{}
 	nodes := map[string]*yaml.Node{}
 	whole := map[string]bool{}
 	choose := func(n *yaml.Node, file, name string) {
@@ -579,6 +584,7 @@ func (s *stage) params(v *yaml.Node) (refs []Ref) {
 				nodes[file] = n
 			}
 			chosen[file] = append(chosen[file], name)
+			s.looked[file] = true
 		}
 	}
 	for _, item := range resolved(v).Content {
@@ -658,7 +664,16 @@ var capital = pattern(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
 
 // environment passes on the variables that a command uses, since DVC passes all variables.
 func (s *stage) environment(n *yaml.Node) {
-	for _, m := range capital().FindAllStringSubmatch(strings.Join(lines(n), "\n"), -1) {
+	var text strings.Builder
+	for _, line := range lines(n) {
+		list, _ := s.pieces(line)
+		for _, p := range list {
+			if p.literal {
+				text.WriteString(p.text + " ")
+			}
+		}
+	}
+	for _, m := range capital().FindAllStringSubmatch(text.String(), -1) {
 		if !slices.Contains(s.task.PassEnv, m[1]) && !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "LANG", "PWD"}, m[1]) {
 			s.task.PassEnv = append(s.task.PassEnv, m[1])
 			s.note(n, false, "its command uses $%s: it is passed on, and not in the key; if it decides the result, name it under key_env", m[1])

@@ -22,6 +22,7 @@ type context struct {
 	files  []valueFile
 	own    manifest.Object // of vars in dvc.yaml itself
 	item   map[string]any  // item and key, where a stage is written out
+	itemOf valuePath       // where the item is in a file of parameters
 	family *family         // what item and key are, where a stage stays one task
 }
 
@@ -30,6 +31,9 @@ type valueFile struct {
 	path  string // relative to the package file
 	whole manifest.Object
 }
+
+// A valuePath is the place of a value in a file of parameters; zero for none.
+type valuePath struct{ file, path string }
 
 // A piece is a part of a text: literal, or an expression's value.
 type piece struct {
@@ -89,7 +93,11 @@ func (x *context) lookup(name string) (piece, error) {
 	}
 	if v, ok := x.item[steps[0]]; ok {
 		v, err := descend(v, steps[1:], name)
-		return piece{text: words(v), value: v}, err
+		p := piece{text: words(v), value: v}
+		if at := strings.Join(append([]string{x.itemOf.path}, steps[1:]...), "."); steps[0] == "item" && x.itemOf.file != "" && manifest.ValidParamPath(at) {
+			p.source, p.path = x.itemOf.file, at
+		}
+		return p, err
 	}
 	if v, ok := member(x.own, steps[0]); ok {
 		v, err := descend(v, steps[1:], name)
