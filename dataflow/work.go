@@ -151,12 +151,7 @@ func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectst
 		e.Name = it.Label
 		entries[k] = e
 	}
-	entries.Sort()
-	data, err := tree.Encode(entries)
-	if err != nil {
-		return objectstore.Hash{}, err
-	}
-	return objectstore.PutBytes(r.ctx, into, data)
+	return tree.Nest(r.ctx, into, entries)
 }
 
 // sameInputs tells whether the task reads exactly what it read in the baseline.

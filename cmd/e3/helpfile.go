@@ -29,7 +29,7 @@ Keys of the package:
   description    for people, here as in inputs and tasks
   inputs, tasks  by name
   results        a folder that each start fills with outputs: {dir: results/, of: [report]};
-                 . leaves each at the path that its task writes
+                 . leaves each at the path that its task writes, {dir: ., gitignore: true} also tells git
   room, image, limits   for all tasks that do not say
   environments   programs that each machine makes from files of the project, by name:
                  {py: {from: [pyproject.toml, uv.lock], run: uv sync --frozen, path: .venv/bin}}; also env and tools
@@ -54,6 +54,10 @@ A task has
   in             what it reads: [orders, clean.table] or {name: source}; "fit[*]" are all items of a matrix
   out            what it writes: a path (dir/ is a folder), or {model: m.pkl, log: log/}. The long form has file or dir,
                  kind (metrics, plot, report) and executable; metrics, plots and reports name files of a dir
+
+  metrics, plots, reports   of a dir: the files in it that people look at
+  x, y, title, x_label, y_label, template   how a plot is drawn
+
   run            a script for bash, which has each name as a variable; or a list of arguments, with {name}
   matrix         a task for each item: {depth: [4, 8]}, or of an input or output that is a list
   env            variables with their values

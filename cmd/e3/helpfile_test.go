@@ -16,7 +16,7 @@ func TestPackageFileHelp(t *testing.T) {
 	if err := json.Unmarshal(data, &schema); err != nil {
 		t.Fatal(err)
 	}
-	nested := map[string]bool{"dir": true, "of": true, "max": true, "backoff": true, "on": true, "lost": true, "memory": true, "cpu": true, "kind": true}
+	nested := map[string]bool{"dir": true, "of": true, "max": true, "backoff": true, "on": true, "lost": true, "memory": true, "cpu": true, "kind": true, "gitignore": true, "path": true}
 	n := 0
 	var walk func(any)
 	walk = func(v any) {

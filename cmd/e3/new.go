@@ -41,8 +41,10 @@ An existing file is never overwritten.`,
 				return usagef("--from says already which folder: that of the file")
 			case len(args) > 0:
 				folder = args[0]
+			case from != "" && out != "" && isBelow(from, filepath.Dir(out)):
+				folder = filepath.Dir(out)
 			case from != "":
-				folder = filepath.Dir(from)
+				folder = newfile.DVCFolder(from)
 			}
 			if out == "" {
 				out = filepath.Join(folder, manifest.FileName)
@@ -80,7 +82,13 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 	if from == "" {
 		draft, err = newfile.FromFolder(os.DirFS(here), filepath.Base(here))
 	} else {
-		draft, notes, err = newfile.FromDVC(os.DirFS(here), filepath.Base(from), filepath.Base(here))
+		var file string
+		if file, err = filepath.Abs(from); err == nil {
+			file, err = filepath.Rel(here, file)
+		}
+		if err == nil {
+			draft, notes, err = newfile.FromDVC(os.DirFS(here), filepath.ToSlash(file), filepath.Base(here))
+		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -127,6 +135,14 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 		return &exitError{exitFailed}
 	}
 	return nil
+}
+
+// isBelow reports whether a file lies in a folder, or in one in it.
+func isBelow(file, folder string) bool {
+	file, errFile := filepath.Abs(file)
+	folder, errFolder := filepath.Abs(folder)
+	rel, err := filepath.Rel(folder, file)
+	return errFile == nil && errFolder == nil && err == nil && filepath.IsLocal(rel)
 }
 
 func existing(out string) error {

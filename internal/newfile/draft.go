@@ -41,7 +41,8 @@ type Task struct {
 	Description string
 	Environment string // "": none
 	Comments    []string
-	Matrix      string // the source of its items; "": none
+	Matrix      string   // the source of its items; "": none
+	Vars        []string // variables of an item
 	In          []Ref
 	Out         []Out
 	PassEnv     []string
@@ -49,8 +50,8 @@ type Task struct {
 }
 
 // A Ref is a source that a task reads: Task, as task or task.output, or an input. As is its name in the task; "": the
-// usual name.
-type Ref struct{ Task, Input, As string }
+// usual name. Only, joined by commas, are values of a file of parameters, and At is where a fan-in is.
+type Ref struct{ Task, Input, As, Only, At string }
 
 // Out is an output of a task.
 type Out struct {
@@ -58,6 +59,9 @@ type Out struct {
 	Path string
 	Dir  bool
 	Kind string // metrics, plot or report; or ""
+	Plot string // keys that say how it is drawn; or ""
+	// files in a folder, as YAML
+	Metrics, Plots []string
 }
 
 // name makes a name that is new in the draft.
@@ -118,7 +122,11 @@ func (d *Draft) Text() string {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
 	fmt.Fprintf(&b, "e3: 1\nname: %s\n", scalar(d.Name))
-	if d.Results != "" {
+	switch d.Results {
+	case "":
+	case ".":
+		b.WriteString("results: .   # each start leaves every output at its place in the project\n")
+	default:
 		fmt.Fprintf(&b, "results: %s   # each start leaves here what no task reads\n", scalar(d.Results))
 	}
 	d.writeEnvironments(&b)
@@ -131,8 +139,11 @@ func (d *Draft) Text() string {
 		read := map[string]bool{}
 		for _, t := range d.Tasks {
 			for _, r := range t.In {
-				name, _, _ := strings.Cut(r.Input, "[")
+				name := r.Input[:max(strings.IndexAny(r.Input+"[", "[."), 0)]
 				read[name] = true
+			}
+			for _, in := range d.Inputs {
+				read[in.Name] = read[in.Name] || t.Matrix == in.Name || strings.Contains(t.Matrix, ": "+in.Name)
 			}
 		}
 		unread := false
@@ -206,6 +217,9 @@ func (t *Task) in() string {
 	for _, o := range t.Out {
 		taken[o.Name] = true
 	}
+	for _, v := range t.Vars {
+		taken[v] = true
+	}
 	var list, pairs []string
 	plain := true
 	for _, r := range t.In {
@@ -213,12 +227,27 @@ func (t *Task) in() string {
 		if r.Task != "" {
 			source = r.Task
 		}
+		long := scalar(source)
+		switch {
+		case r.Only != "":
+			long = "{from: " + source + ", only: [" + r.Only + "]}"
+		case r.At != "":
+			long = "{from: " + scalar(source) + ", at: " + scalar(r.At) + "}"
+		}
 		if r.As != "" {
 			plain = false
-			pairs = append(pairs, r.As+": "+scalar(source))
+			local := r.As
+			for i := 2; taken[local]; i++ {
+				local = r.As + "_" + strconv.Itoa(i)
+			}
+			taken[local] = true
+			pairs = append(pairs, local+": "+long)
 			continue
 		}
 		local := source[strings.LastIndexByte(source, '.')+1:]
+		if end := strings.IndexByte(local, '['); end > 0 {
+			local = local[:end]
+		}
 		if taken[local] || !manifest.ValidInputName(local) {
 			plain = false
 			local = identifier(source)
@@ -227,8 +256,8 @@ func (t *Task) in() string {
 			}
 		}
 		taken[local] = true
-		list = append(list, source)
-		pairs = append(pairs, local+": "+source)
+		list = append(list, long)
+		pairs = append(pairs, local+": "+long)
 	}
 	if plain {
 		return "[" + strings.Join(list, ", ") + "]"
@@ -252,14 +281,26 @@ func (o *Out) text() string {
 	if o.Dir {
 		p += "/"
 	}
-	if o.Kind == "" {
+	if o.Kind == "" && o.Metrics == nil && o.Plots == nil {
 		return scalar(p)
 	}
-	key := "file"
+	keys := []string{"file: " + scalar(p)}
 	if o.Dir {
-		key = "dir"
+		keys[0] = "dir: " + scalar(p)
 	}
-	return fmt.Sprintf("{%s: %s, kind: %s}", key, scalar(p), o.Kind)
+	if o.Kind != "" {
+		keys = append(keys, "kind: "+o.Kind)
+	}
+	if o.Plot != "" {
+		keys = append(keys, o.Plot)
+	}
+	if o.Metrics != nil {
+		keys = append(keys, "metrics: ["+strings.Join(o.Metrics, ", ")+"]")
+	}
+	if o.Plots != nil {
+		keys = append(keys, "plots: ["+strings.Join(o.Plots, ", ")+"]")
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
 }
 
 // scalar writes a string in YAML: plain if that is certainly read as a string, else in quotes.

@@ -51,19 +51,50 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 	for name, test := range map[string]struct{ dvc, want, notes string }{
 		"a file and a folder": {
 			"stages:\n  a:\n    cmd: python a.py\n    deps: [a.py, data]\n    outs: [o.txt, models]\n",
-			"  a:\n    in: [a_py, data]\n    out:\n      o_txt: o.txt\n      models: models/\n    run: python a.py\n", "",
+			"  a:\n    in: [a_py, data]\n    out:\n      o_txt: o.txt\n      models: models/\n    run: python a.py\n",
+			"dvc.yaml:5: stage a: models may be a file or a folder, and is neither in dvc.lock nor here: it is taken for a folder; for a file, remove the slash at its end",
 		},
 		"a file in a folder that is read": {
 			"stages:\n  a:\n    cmd: x\n    deps: [data, data/x.csv]\n    outs: [o]\n",
-			"  a:\n    in: [data]\n    out: o/\n    run: x\n", "",
+			"  a:\n    in: [data]\n    out: o/\n    run: x\n",
+			"dvc.yaml:5: stage a: o may be a file or a folder, and is neither in dvc.lock nor here: it is taken for a folder; for a file, remove the slash at its end",
 		},
 		"a file in a folder that a stage writes": {
 			"stages:\n  a:\n    cmd: x\n    deps: [a.py]\n    outs: [m]\n  b:\n    cmd: y\n    deps: [m/best.pt]\n    outs: [b.txt]\n",
 			"  b:\n    in: [a]\n    out: b.txt\n    run: 'y'\n", "",
 		},
 		"a folder in which a stage writes": {
-			"stages:\n  a:\n    cmd: x\n    deps: [data]\n    outs: [data/o.txt]\n", "  a:\n    out: data/o.txt\n    run: x\n",
-			"dvc.yaml:4: stage a: data is a folder of the project in which stage a writes data/o.txt: a task can read only one of them; name the files that it needs under inputs",
+			"stages:\n  a:\n    cmd: x\n    deps: [data]\n    outs: [data/o.txt]\n", "  a:\n    in: [x_csv]\n    out: data/o.txt\n    run: x\n", "",
+		},
+		"a value of a file of parameters": {
+			"stages:\n  a:\n    cmd: x --rate=${train.rate} '${name} x' ${name}s > o.txt\n    deps: [a.py]\n    params: [train.rate, seed]\n    outs: [o.txt]\n",
+			"  a:\n    in: {a_py: a_py, params_yaml: {from: params_yaml, only: [seed, train.rate]}, name: params_yaml.name, rate: params_yaml.train.rate}\n" +
+				"    out: o.txt\n    run: \"x --rate=\\\"$rate\\\" ''\\\"$name\\\"' x' \\\"${name}\\\"s > o.txt\"\n", "",
+		},
+		"items of a file of parameters": {
+			"stages:\n  a:\n    foreach: ${list}\n    do:\n      cmd: x ${item}\n      deps: [a.py]\n      outs: ['m/${item}.txt']\n  b:\n    cmd: x\n    deps: [m]\n    outs: [o.txt]\n",
+			"  a:\n    matrix: {item: params_yaml.list}\n    in: [a_py]\n    out: 'm/{item}.txt'\n    run: 'x \"$item\"'\n\n" +
+				"  b:\n    in: {a: {from: 'a[*]', at: m}}\n    out: o.txt\n    run: x\n", "",
+		},
+		"items with members": {
+			"stages:\n  a:\n    foreach: ${models}\n    do:\n      cmd: x ${key} ${item.n}\n      deps: [a.py]\n      outs: ['${key}.txt']\n",
+			"    matrix: {key: {from: params_yaml.models, with: [n]}}\n    in: [a_py]\n    out: '{key}.txt'\n    run: 'x \"$key\" \"$n\"'\n", "",
+		},
+		"a matrix": {
+			"stages:\n  a:\n    matrix: {x: [1, 2], y: '${list}'}\n    cmd: x ${item.x} ${item.y}\n    deps: [a.py]\n    outs: ['${item.x}-${item.y}.txt']\n",
+			"    matrix: {x: ['1', '2'], y: params_yaml.list}\n    in: [a_py]\n    out: '{x}-{y}.txt'\n", "",
+		},
+		"what sh does otherwise": {
+			"stages:\n  a:\n    cmd: x | y > o.txt\n    deps: [a.py]\n    outs: [o.txt]\n",
+			"    run: |\n      set +o pipefail   # as sh has it\n      x | y > o.txt\n", "",
+		},
+		"what a command names": {
+			"stages:\n  a:\n    cmd: python lib/run.py --config=conf.json\n    deps: [data]\n    outs: [o.txt]\n",
+			"  a:\n    in: [conf_json, data, run_py, util_py, words_txt]\n", "",
+		},
+		"metrics and plots in a folder": {
+			"stages:\n  a:\n    cmd: x\n    deps: [a.py]\n    outs: [eval/live]\nmetrics: [eval/live/m.json]\nplots:\n- ROC: {x: fpr, y: {eval/live/roc.csv: tpr}, template: simple}\n- eval/live/img\n",
+			"    out: {dir: eval/live/, metrics: [m.json], plots: [img, {file: roc.csv, x: fpr, y: tpr, title: ROC}]}\n", "",
 		},
 		"no deps": {
 			"stages:\n  a:\n    cmd: date > o.txt\n    outs: [o.txt]\n", "  a:\n    out: o.txt\n    run: date > o.txt\n",
@@ -71,12 +102,12 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		},
 		"no outs": {
 			"stages:\n  a:\n    cmd: pytest\n    deps: [a.py]\n",
-			"  a:\n    in: [a_py]\n    out: log.txt\n    run: |\n      {\n      pytest\n      } > \"$out\"\n",
-			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in log.txt",
+			"  a:\n    in: [a_py]\n    out: logs/a.txt\n    run: |\n      {\n      pytest\n      } > \"$out\"\n",
+			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in logs/a.txt",
 		},
 		"variables": {
 			"stages:\n  a:\n    cmd: x --token $WANDB_KEY ${HOME} \\${sh} > o\n    deps: [a.py]\n    outs: [o]\n",
-			"  a:\n    in: [a_py]\n    out: o/\n    pass_env: [WANDB_KEY]\n    run: 'x --token $WANDB_KEY ${HOME} ${sh} > o'\n",
+			"  a:\n    in: [a_py]\n    out: o\n    pass_env: [WANDB_KEY]\n    run: |\n      set +u   # as sh has it\n      x --token $WANDB_KEY ${HOME} ${sh} > o\n",
 			"dvc.yaml:3: stage a: its command uses $WANDB_KEY: it is passed on, and not in the key; if it decides the result, name it under key_env",
 		},
 		"one file of two stages": {
@@ -89,7 +120,9 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fsys := fstest.MapFS{"dvc.yaml": {Data: []byte(test.dvc)}, "a.py": {}, "data/x.csv": {}}
+			fsys := fstest.MapFS{"dvc.yaml": {Data: []byte(test.dvc)}, "a.py": {}, "data/x.csv": {},
+				"params.yaml": {Data: []byte("train: {rate: 0.1}\nseed: 1\nname: n\nlist: [p, q]\nmodels: {u: {n: 1, k: 2}, v: {n: 3, k: 4}}\n")},
+				"lib/run.py":  {Data: []byte("import sys, util\nopen('lib/words.txt')\n")}, "lib/util.py": {}, "lib/words.txt": {}, "conf.json": {}}
 			d, notes, err := newfile.FromDVC(fsys, "dvc.yaml", "p")
 			if err != nil {
 				t.Fatal(err)

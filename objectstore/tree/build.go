@@ -21,6 +21,15 @@ type Placed struct {
 // Build stores the directory that has these files and no others, and returns its name. No path may occur twice, or be a
 // folder on the way to another path. An invalid name is an *Error.
 func Build(ctx context.Context, s objectstore.Store, files []Placed) (objectstore.Hash, error) {
+	entries := make(Entries, len(files))
+	for i, f := range files {
+		entries[i] = Entry{Name: f.Path, Kind: KindFile, Hash: f.Info.Hash, Size: f.Info.Size, Executable: f.Executable}
+	}
+	return Nest(ctx, s, entries)
+}
+
+// Nest is Build for entries of any kind, whose names are paths.
+func Nest(ctx context.Context, s objectstore.Store, all Entries) (objectstore.Hash, error) {
 	folders := map[string]Entries{".": nil} // by path, without the folders in them
 	depths := [][]string{{"."}}             // the paths of the folders, by depth
 	var add func(dir string) (depth int)
@@ -39,12 +48,13 @@ func Build(ctx context.Context, s objectstore.Store, files []Placed) (objectstor
 		}
 		return depth
 	}
-	for _, f := range files {
-		dir := path.Dir(f.Path)
+	for _, e := range all {
+		dir := path.Dir(e.Name)
 		if add(dir) > MaxDepth {
 			return objectstore.Hash{}, tooDeep(dir)
 		}
-		folders[dir] = append(folders[dir], Entry{Name: path.Base(f.Path), Kind: KindFile, Hash: f.Info.Hash, Size: f.Info.Size, Executable: f.Executable})
+		e.Name = path.Base(e.Name)
+		folders[dir] = append(folders[dir], e)
 	}
 	var top objectstore.Hash
 	for depth := len(depths) - 1; depth >= 0; depth-- {

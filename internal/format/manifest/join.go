@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"path"
 	"slices"
@@ -209,7 +210,7 @@ func (j *joiner) input(number int) (TaskInput, bool) {
 		j.fans[key] = index
 	}
 	in.Source.Kind, in.Source.Index = FromFanIn, index
-	in.Path, in.Kind = in.Name, Dir
+	in.Path, in.Kind = cmp.Or(p.at, in.Name), Dir
 	return in, true
 }
 

@@ -21,7 +21,8 @@ const MaxOnly = 200
 // A part is what a source with only or at says.
 type part struct {
 	only []string // paths in the file; none of them lies inside another
-	at   string   // where the file is staged; "": at the path of the file of parameters
+	at   string   // where the file is staged; "": at the path of the file of parameters. Of a fan-in: its folder
+	kind Kind     // of at: Dir with a slash at its end
 	pos  Pos      // of the key that came first; zero without both
 }
 
@@ -31,7 +32,7 @@ func (d *decoder) readOnly(where string, n *node) []string {
 		n = &node{kind: listNode, pos: n.pos, list: []node{*n}}
 	}
 	paths := distinct(d, where, n, "a list of values of the file", "the path of a value, as train.rate", func(item *node) bool {
-		if validOnly(item.text) {
+		if ValidOnly(item.text) {
 			return true
 		}
 		d.report.add(item.pos, "write names joined by dots", "%s: %q is not the path of a value", where, truncate(item.text))
@@ -40,12 +41,12 @@ func (d *decoder) readOnly(where string, n *node) []string {
 	if len(paths) > MaxOnly {
 		d.report.add(n.pos, "name the mapping that holds them", "%s: more than %d values", where, MaxOnly)
 	}
-	return outermost(paths)
+	return Outermost(paths)
 }
 
-// validOnly reports whether s may name a value. Other names than those of parameters are allowed, because nothing but
+// ValidOnly reports whether s may be a path in only. Other names than those of parameters are allowed, because nothing but
 // the name of an input is made of them: record.PartInput.
-func validOnly(s string) bool {
+func ValidOnly(s string) bool {
 	for name := range strings.SplitSeq(s, ".") {
 		if name == "" || !ValidLabelItem(name) || strings.ContainsAny(name, "{},") {
 			return false
@@ -54,10 +55,11 @@ func validOnly(s string) bool {
 	return len(s) <= 256
 }
 
-// outermost sorts paths and drops those that lie inside others.
-func outermost(paths []string) []string {
+// Outermost sorts paths of values and drops those that lie inside others.
+func Outermost(paths []string) []string {
 	list := slices.Clone(paths)
 	slices.Sort(list)
+	list = slices.Compact(list)
 	return slices.DeleteFunc(list, func(p string) bool {
 		return slices.ContainsFunc(list, func(q string) bool { return strings.HasPrefix(p, q+".") })
 	})
@@ -82,6 +84,8 @@ func (d *decoder) fromPart(p *plan, where string, ref *wire, found named, r *ref
 	case formOf(of.Path) == pythonForm:
 		return report(fmt.Sprintf("declare {file: %s} for the whole file, or read its values one by one", of.Path),
 			"no part of %s can be written: want YAML, JSON or TOML", truncate(of.Path))
+	case ref.part.kind == Dir:
+		return report("name a file in it", "at: %s is a folder", truncate(ref.part.at))
 	case ref.part.at != "" && formOf(ref.part.at) != formOf(of.Path):
 		return report("give it the ending of "+of.Path, "%s has another form than %s", truncate(ref.part.at), truncate(of.Path))
 	}

@@ -62,6 +62,51 @@ func TestRepart(t *testing.T) {
 	}
 }
 
+// The entries of a fan-in lie at the paths of their outputs, below a folder.
+func TestFanInAtPaths(t *testing.T) {
+	const text = `e3: 1
+name: p
+inputs: {params: {params: p.yaml}}
+tasks:
+  fit: {matrix: {k: [4, 8], j: [1]}, out: {a: "m/{k}/{j}.pkl", b: "n/{k}-{j}"}, run: 'true'}
+  one: {out: o, run: 'true'}
+  all: {in: {x: %s}, out: r, run: 'true'}
+`
+	for source, want := range map[string]string{
+		`{from: "fit[*].a", at: m}`:               `m: 4/1.pkl 8/1.pkl`,
+		`{from: params, only: [a], at: q/}`:       `error: e3.yaml:7:43: task all: at: q is a folder (name a file in it)`,
+		`{from: "fit[*].b", at: m}`:               `error: e3.yaml:7:24: fit[*].b: fit[k=4,j=1] does not write in m (give at a folder that is around all of them, and the item to the path)`,
+		`{from: "fit[*]", at: m}`:                 `error: e3.yaml:7:34: task all: at belongs to a fan-in of one output, or to a file of parameters (leave it out)`,
+		`{from: one, at: m}`:                      `error: e3.yaml:7:29: task all: at belongs to a fan-in of one output, or to a file of parameters (leave it out)`,
+		`{from: one, only: [a]}`:                  `error: e3.yaml:7:29: task all: only and at belong to a file of parameters, and one is none (declare {params: PATH} under inputs, and name it in from)`,
+		`{from: params, at: q.yaml}`:              `error: e3.yaml:7:32: task all: at needs only (choose values by only, or declare {file: p.yaml} for the whole file)`,
+		`{from: params, only: [a], at: q.json}`:   `error: e3.yaml:7:43: task all: q.json has another form than p.yaml (give it the ending of p.yaml)`,
+		`{from: params.a, only: [a]}`:             `error: e3.yaml:7:34: task all: "params.a" is no file (write from: params)`,
+		`{from: params, only: [a..b]}`:            `error: e3.yaml:7:39: task all: in: x: only: "a..b" is not the path of a value (write names joined by dots)`,
+		`{from: params, only: [a.b, a]}`:          `p.yaml: params.{a}`,
+		`{from: params, only: a.b, at: q/r.yaml}`: `q/r.yaml: params.{a.b}`,
+	} {
+		def, err := manifest.Parse("e3.yaml", []byte(strings.Replace(text, "%s", source, 1)))
+		got := ""
+		if err != nil {
+			got = "error: " + first(err)
+		} else {
+			in := def.Tasks[len(def.Tasks)-1].Inputs[0]
+			got = in.Path + ":"
+			if in.Source.Kind == manifest.FromInput {
+				got += " " + def.Inputs[in.Source.Index].Name
+			} else {
+				for _, it := range def.FanIns[in.Source.Index] {
+					got += " " + it.Label
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", source, got, want)
+		}
+	}
+}
+
 // What a Python file assigns is read without running it.
 func TestPythonValues(t *testing.T) {
 	for text, want := range map[string]string{

@@ -205,10 +205,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 			w.part.only = d.readOnly(where+": only", v)
 		case "at":
 			w.part.pos = key.pos
-			var kind Kind
-			if w.part.at, kind = d.outputPath(where+": at", v); kind == Dir {
-				d.report.add(v.pos, "name a file in it", "%s: at: %q is a folder", where, truncate(v.text))
-			}
+			w.part.at, w.part.kind = d.outputPath(where+": at", v)
 		case "suffix":
 			if yes, valid := d.boolean(where+": suffix", v); valid {
 				w.bare = !yes

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -83,6 +84,7 @@ type plan struct {
 	itemSelectors []selector // selection of files of a directory; nil: no files are selected
 	text, entry   string     // the reference
 	ending        string     // ending of the entries of a fan-in
+	at            string     // folder in which the entries of a fan-in have the paths of their tasks; "": see ending
 	roster        bool       // this plan is the manifest of the plan before
 	listed        bool       // the next plan is its manifest
 }
@@ -206,7 +208,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 		return plan{}, false
 	}
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name, Gather: ref.gather.of()}, text: ref.source}
-	if ref.part.pos.Line > 0 {
+	if ref.part.pos.Line > 0 && (!found.task || ref.part.only != nil) {
 		return p, d.fromPart(&p, where, ref, found, &r)
 	}
 	if !found.task {
@@ -254,6 +256,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			p.own = p.own || p.choices[i].mode == chooseOwn
 		}
 	}
+	p.at = ref.part.at
 	if !d.fromTask(&p, where, ref, r.entry) {
 		return plan{}, false
 	}
@@ -318,7 +321,11 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 	if p.fan {
 		p.byItem = false
 		in.Source.Kind = FromFanIn
-		in.Path, in.Kind = in.Name, Dir
+		in.Path, in.Kind = cmp.Or(p.at, in.Name), Dir
+	}
+	if p.at != "" && (!p.fan || index < 0) {
+		d.report.add(ref.part.pos, "leave it out", "%s: at belongs to a fan-in of one output, or to a file of parameters", where)
+		return false
 	}
 	return true
 }
@@ -361,7 +368,7 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 			key = append(key, byte(i))
 		}
 	}
-	key = append(key, p.ending...)
+	key = append(append(append(key, p.ending...), 0), p.at...)
 	if index, ok := d.fanIns[string(key)]; ok {
 		return index
 	}
@@ -383,7 +390,17 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 // member is the entry of a fan-in for one item of its target.
 func (d *decoder) member(p *plan, number int) FanItem {
 	task := p.target.first + number
-	return FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: int32(task)}
+	t := &d.def.Tasks[task]
+	label := t.Label() + p.ending
+	if p.at != "" {
+		at, ok := strings.CutPrefix(t.PathOf(&t.Outputs[t.output(p.entry)]), p.at+"/")
+		if !ok {
+			d.report.add(p.pos, "give at a folder that is around all of them, and the item to the path",
+				"%s: %s does not write in %s", truncate(p.text), t.Name, truncate(p.at))
+		}
+		label = at
+	}
+	return FanItem{Label: label, Task: int32(task)}
 }
 
 // cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in a
