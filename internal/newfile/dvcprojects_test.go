@@ -36,13 +36,14 @@ var (
 //	<prose>                               what is special about it
 //	from: pipelines/a/dvc.yaml            the pipeline, if it is not dvc.yaml
 //	add: data/raw                         a .dvc file tracks this
+//	locked                                dvc.lock is in the project, as in a clone
 //	edit: params.yaml: lr: 1 => lr: 2     an edit, made alone
 //	unequal: <path>: <reason>             an output that is not equal
-//	differs: <stage>: <reason>            a stage that DVC runs after edits, and e3 does not, or vice versa
-//	short                                 also a test of the quick suite
+//	differs: 2 <stage>: <reason>          a stage that DVC runs after the second edit, and e3 does not, or vice versa
 //
-// Its file "notes" is what e3 new says, with its exit code, and "want" what DVC has made: -update-dvc writes it.
-// With a program dvc on the PATH, or in E3_TEST_DVC, the test compares that with what DVC makes now.
+// Its file "notes" is what e3 new says, with its exit code: -update writes it. Its file "want" is what DVC has made:
+// -update-dvc writes it, by the program dvc on the PATH or in E3_TEST_DVC. Where there is one, the thorough suite
+// compares that with what DVC makes now.
 func TestProjectsOfDVC(t *testing.T) {
 	files, err := filepath.Glob("testdata/dvc/*.txtar")
 	if err != nil || len(files) < 20 {
@@ -54,13 +55,12 @@ func TestProjectsOfDVC(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			p := readDVCProject(t, file)
-			if testing.Short() && !p.short {
-				t.Skip("it is not among the projects of the quick suite")
-			}
 			t.Parallel()
+			p := readDVCProject(t, file)
 			p.program, p.bin = program, bin
-			p.compareDVC()
+			if *updateDVC || !testing.Short() {
+				p.compareDVC()
+			}
 			if !*updateDVC {
 				p.convert()
 				p.play()
@@ -94,8 +94,8 @@ type dvcProject struct {
 	added        []string
 	edits        []edit
 	unequal      map[string]string // reasons by path
-	differs      map[string]string // reasons by stage
-	short        bool
+	differs      map[string]string // reasons by edit and stage
+	locked       bool
 	notes        string
 	want         made
 	dir          string
@@ -132,8 +132,8 @@ func readDVCProject(t *testing.T, file string) *dvcProject {
 			p.unequal[name] = reason
 		case "differs":
 			p.differs[name] = reason
-		case "short":
-			p.short = true
+		case "locked":
+			p.locked = true
 		}
 	}
 	for _, f := range archive.Files {
@@ -308,7 +308,6 @@ func (p *dvcProject) edit(e edit) (back func()) {
 
 // compareDVC runs DVC, if it is there, and compares what it makes with what is recorded.
 func (p *dvcProject) compareDVC() {
-	p.t.Helper()
 	program := os.Getenv("E3_TEST_DVC")
 	if program == "" {
 		program, _ = exec.LookPath("dvc")
@@ -320,9 +319,11 @@ func (p *dvcProject) compareDVC() {
 		return
 	}
 	p.dir = p.unpack()
-	got := p.runDVC(program)
+	got, lock := p.runDVC(program)
 	if *updateDVC {
-		p.want = got
+		if p.locked {
+			p.replace(p.lockFile(), lock)
+		}
 		p.replace("want", got.String())
 		return
 	}
@@ -333,7 +334,8 @@ func (p *dvcProject) compareDVC() {
 
 var stageRuns = regexp.MustCompile(`(?m)^Running stage '(?:[^':]*:)?([^']+)':`)
 
-func (p *dvcProject) runDVC(dvc string) (m made) {
+// runDVC makes the project by DVC, and returns what that has made, and the dvc.lock before all edits.
+func (p *dvcProject) runDVC(dvc string) (m made, lock string) {
 	p.t.Helper()
 	run := func(program string, args ...string) string {
 		p.t.Helper()
@@ -359,6 +361,7 @@ func (p *dvcProject) runDVC(dvc string) (m made) {
 	}
 	_, outs := repro()
 	m.outs = p.sums(outs)
+	lock = p.read(p.lockFile())
 	for _, e := range p.edits {
 		back := p.edit(e)
 		ran, outs := repro()
@@ -366,7 +369,18 @@ func (p *dvcProject) runDVC(dvc string) (m made) {
 		back()
 		repro()
 	}
-	return m
+	return m, lock
+}
+
+func (p *dvcProject) lockFile() string { return path.Join(path.Dir(p.from), "dvc.lock") }
+
+func (p *dvcProject) read(name string) string {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.dir, name))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(data)
 }
 
 // stages are the folders of the stages in dvc.yaml.
@@ -396,14 +410,10 @@ func (p *dvcProject) stages() map[string]string {
 // lockedOuts are the outputs in dvc.lock.
 func (p *dvcProject) lockedOuts() (list []string) {
 	p.t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.dir, path.Dir(p.from), "dvc.lock"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	var lock struct {
 		Stages map[string]struct{ Outs []struct{ Path string } }
 	}
-	if err := yaml.Unmarshal(data, &lock); err != nil {
+	if err := yaml.Unmarshal([]byte(p.read(p.lockFile())), &lock); err != nil {
 		p.t.Fatal(err)
 	}
 	folders := p.stages()
@@ -423,7 +433,6 @@ func baseOf(stage string) string {
 
 // convert makes the package file, and compares the notes and the exit code.
 func (p *dvcProject) convert() {
-	p.t.Helper()
 	p.dir = p.unpack()
 	for _, added := range p.added {
 		text := "outs:\n- path: " + path.Base(added) + "\n"
@@ -448,10 +457,14 @@ func (p *dvcProject) convert() {
 
 // play starts the pipeline, and again after each edit.
 func (p *dvcProject) play() {
-	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("the package file:\n%s", p.read("e3.yaml"))
+		}
+	}()
 	ran := p.start("start", "-f", "e3.yaml")
 	if len(ran) == 0 {
-		p.t.Errorf("the first start runs nothing\n%s", p.packageFile())
+		p.t.Error("the first start runs nothing")
 	}
 	got := p.outputs()
 	p.same("e3", p.want.outs, got)
@@ -465,7 +478,7 @@ func (p *dvcProject) play() {
 		want := p.want.edits[i]
 		back := p.edit(e)
 		ran := p.start("start")
-		p.sameStages(e, want.ran, ran)
+		p.sameStages(i+1, want.ran, ran)
 		after := maps.Clone(p.want.outs)
 		maps.Copy(after, want.outs)
 		p.same("after the edit "+e.String()+", e3", after, p.outputs())
@@ -483,20 +496,12 @@ func (p *dvcProject) start(args ...string) (ran []string) {
 	p.t.Helper()
 	out, code := p.command(p.program, append(args, "--progress", "plain")...)
 	if code != 0 {
-		p.t.Fatalf("e3 %s: exit code %d\n%s\n%s", strings.Join(args, " "), code, out, p.packageFile())
+		p.t.Fatalf("e3 %s: exit code %d\n%s", strings.Join(args, " "), code, out)
 	}
 	for _, m := range taskRuns.FindAllStringSubmatch(out, -1) {
 		ran = append(ran, m[1])
 	}
 	return ran
-}
-
-func (p *dvcProject) packageFile() string {
-	text, err := os.ReadFile(filepath.Join(p.dir, "e3.yaml"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return string(text)
 }
 
 // outputs are the sums of what lies in the project where DVC has made something.
@@ -511,7 +516,6 @@ func (p *dvcProject) outputs() map[string]string {
 
 // same compares outputs. One of which the project says that it is unequal must be so.
 func (p *dvcProject) same(what string, want, got map[string]string) {
-	p.t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(union(want, got))) {
 		sum, isMade := got[name]
 		wanted, isWanted := want[name]
@@ -521,13 +525,13 @@ func (p *dvcProject) same(what string, want, got map[string]string) {
 			p.t.Errorf("%s made %s as DVC does, and %s says that it is unequal: %s", what, name, p.file, reason)
 		case equal || unequal:
 		case !isMade:
-			p.t.Errorf("%s made no %s\n%s", what, name, p.packageFile())
+			p.t.Errorf("%s made no %s", what, name)
 		case !isWanted && p.folderOf(want, name) == "":
 		case !isWanted:
 			p.t.Errorf("%s made %s, and DVC does not", what, name)
 		default:
 			text, err := os.ReadFile(filepath.Join(p.dir, name))
-			p.t.Errorf("%s made another %s than DVC (%s, want %s): %v\n%s\n%s", what, name, sum, wanted, err, text, p.packageFile())
+			p.t.Errorf("%s made another %s than DVC (%s, want %s): %v\n%s", what, name, sum, wanted, err, text)
 		}
 	}
 }
@@ -550,8 +554,7 @@ func (p *dvcProject) folderOf(outs map[string]string, name string) string {
 
 // sameStages compares the tasks that ran after an edit with the stages that DVC runs. Those of a family are counted: DVC
 // names them by position or value, e3 by value.
-func (p *dvcProject) sameStages(e edit, stages, tasks []string) {
-	p.t.Helper()
+func (p *dvcProject) sameStages(edit int, stages, tasks []string) {
 	want, got := map[string]int{}, map[string]int{}
 	for _, s := range stages {
 		want[baseOf(s)]++
@@ -568,13 +571,15 @@ func (p *dvcProject) sameStages(e edit, stages, tasks []string) {
 		got[base]++
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.stages())) {
-		switch reason, differs := p.differs[n]; {
-		case want[n] == got[n] || differs && reason != "":
-		default:
-			p.t.Errorf("after the edit %s, e3 runs %d of %s, and DVC %d\n%s", e, got[n], n, want[n], p.packageFile())
+		reason, differs := p.differs[fmt.Sprint(edit, " ", n)]
+		switch equal := want[n] == got[n]; {
+		case equal && differs:
+			p.t.Errorf("after edit %d, e3 runs what DVC runs of %s, and %s says that it differs: %s", edit, n, p.file, reason)
+		case !equal && !differs:
+			p.t.Errorf("after edit %d (%s), e3 runs %d of %s, and DVC %d", edit, p.edits[edit-1], got[n], n, want[n])
 		}
 	}
 	if n := got[""]; n > 0 {
-		p.t.Errorf("after the edit %s, e3 runs tasks of no stage: %q", e, tasks)
+		p.t.Errorf("after edit %d, e3 runs tasks of no stage: %q", edit, tasks)
 	}
 }
