@@ -38,7 +38,7 @@ var (
 //	add: data/raw                         a .dvc file tracks this
 //	locked                                dvc.lock is in the project, as in a clone
 //	edit: params.yaml: lr: 1 => lr: 2     an edit, made alone
-//	unequal: <path>: <reason>             an output that is not equal
+//	unequal: 0 <path>: <reason>           an output that is not equal, after the first start
 //	differs: 2 <stage>: <reason>          a stage that DVC runs after the second edit, and e3 does not, or vice versa
 //
 // Its file "notes" is what e3 new says, with its exit code: -update writes it. Its file "want" is what DVC has made:
@@ -93,7 +93,7 @@ type dvcProject struct {
 	from         string
 	added        []string
 	edits        []edit
-	unequal      map[string]string // reasons by path
+	unequal      map[string]string // reasons by edit and path
 	differs      map[string]string // reasons by edit and stage
 	locked       bool
 	notes        string
@@ -466,8 +466,7 @@ func (p *dvcProject) play() {
 	if len(ran) == 0 {
 		p.t.Error("the first start runs nothing")
 	}
-	got := p.outputs()
-	p.same("e3", p.want.outs, got)
+	p.same(0, p.want.outs, p.outputs())
 	if ran := p.start("start"); len(ran) > 0 {
 		p.t.Errorf("a second start runs %q", ran)
 	}
@@ -481,7 +480,7 @@ func (p *dvcProject) play() {
 		p.sameStages(i+1, want.ran, ran)
 		after := maps.Clone(p.want.outs)
 		maps.Copy(after, want.outs)
-		p.same("after the edit "+e.String()+", e3", after, p.outputs())
+		p.same(i+1, after, p.outputs())
 		back()
 		if ran := p.start("start"); len(ran) > 0 {
 			p.t.Errorf("back to the old value, after the edit %s, a start runs %q", e, ran)
@@ -515,12 +514,16 @@ func (p *dvcProject) outputs() map[string]string {
 }
 
 // same compares outputs. One of which the project says that it is unequal must be so.
-func (p *dvcProject) same(what string, want, got map[string]string) {
+func (p *dvcProject) same(edit int, want, got map[string]string) {
+	what := "e3"
+	if edit > 0 {
+		what = fmt.Sprintf("after edit %d (%s), e3", edit, p.edits[edit-1])
+	}
 	for _, name := range slices.Sorted(maps.Keys(union(want, got))) {
 		sum, isMade := got[name]
 		wanted, isWanted := want[name]
 		equal := sum == wanted && isMade == isWanted
-		switch reason, unequal := p.unequal[name]; {
+		switch reason, unequal := p.unequal[fmt.Sprint(edit, " ", name)]; {
 		case equal && unequal:
 			p.t.Errorf("%s made %s as DVC does, and %s says that it is unequal: %s", what, name, p.file, reason)
 		case equal || unequal:
