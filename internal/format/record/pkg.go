@@ -101,10 +101,8 @@ func (s InputSource) String() string {
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
 func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 
-// IsFile reports whether an input comes from files.
-func (s InputSource) IsFile() bool {
-	return s == FromDir || s == FromFile || s == FromGlob || s == FromSheet || s == FromEnvironment
-}
+// IsFile reports whether an input comes from files, as a whole or in part.
+func (s InputSource) IsFile() bool { return s != FromValue && !s.OfMachine() }
 
 // PackageTask is a task in its package.
 type PackageTask struct {
