@@ -2,19 +2,42 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/BurntSushi/toml"
 )
 
+// maxTOML bounds a TOML document: the stack of the library grows with nesting, 64 KiB of it to some 30 MB.
+const maxTOML = 64 << 10
+
+// dottedTOML finds a key of very many parts, for which the library takes quadratic time.
+var dottedTOML = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(fmt.Sprintf(`(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}`, maxDepth))
+})
+
+// DecodeTOML reads a TOML document within bounds.
+func DecodeTOML(data []byte) (doc map[string]any, md toml.MetaData, err error) {
+	switch {
+	case len(data) > maxTOML:
+		return nil, md, fmt.Errorf("it is larger than the %d KiB of TOML that are read", maxTOML>>10)
+	case dottedTOML().Match(data):
+		return nil, md, fmt.Errorf("nested deeper than %d levels", maxDepth)
+	}
+	md, err = toml.Decode(string(data), &doc)
+	return doc, md, err
+}
+
 // readTOML reads a TOML document as one mapping. Members are in the order of their names.
 func readTOML(data []byte) (node, *syntaxError) {
-	var whole map[string]any
-	if err := toml.Unmarshal(data, &whole); err != nil {
+	whole, _, err := DecodeTOML(data)
+	if err != nil {
 		fault := &syntaxError{Pos{1, 1}, "TOML: " + err.Error(), ""}
 		if at, ok := errors.AsType[toml.ParseError](err); ok {
 			fault.pos, fault.msg = Pos{int32(at.Position.Line), int32(max(at.Position.Col, 1))}, "TOML: "+at.Message

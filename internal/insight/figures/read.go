@@ -12,21 +12,20 @@ import (
 	"io"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/BurntSushi/toml"
 	"go.yaml.in/yaml/v4"
+
+	"e3/internal/format/manifest"
 )
 
 // Bounds of a document. Its bytes are the caller's to bound.
 const (
 	maxDepth   = 64
 	maxAliased = 1 << 20 // values that aliases of YAML stand for
-	maxTOML    = 64 << 10
 )
 
 // Numbers that are not finite, as JSON: the texts that protocol buffers, JavaScript and Python read as numbers. A text
@@ -333,18 +332,8 @@ func yamlScalar(n *yaml.Node) json.RawMessage {
 	return scalar(n.Value)
 }
 
-// dotted is a dotted key with more than maxDepth parts. The library takes quadratic time for it.
-var dotted = regexp.MustCompile(fmt.Sprintf(`(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}`, maxDepth))
-
 func readTOML(data []byte) (any, error) {
-	switch {
-	case len(data) > maxTOML: // the stack of the library grows with nesting
-		return nil, fmt.Errorf("it is larger than the %d KiB of TOML that are read", maxTOML>>10)
-	case dotted.Match(data):
-		return nil, errDeep
-	}
-	var doc map[string]any
-	md, err := toml.Decode(string(data), &doc)
+	doc, md, err := manifest.DecodeTOML(data)
 	if err != nil {
 		return nil, fmt.Errorf("it is not TOML: %w", err)
 	}

@@ -156,7 +156,7 @@ var owners = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/e3"},
 	"github.com/spf13/pflag":                 {"cmd/e3"},
 	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/insight/figures", "internal/newfile", "internal/propose"},
-	"github.com/BurntSushi/toml":             {"internal/format/manifest", "internal/insight/figures"},
+	"github.com/BurntSushi/toml":             {"internal/format/manifest"},
 	"mvdan.cc/sh":                            {"internal/format/manifest", "internal/host/bash"},
 	"github.com/fsnotify/fsnotify":           {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":             {"internal/jobs/worker"},
