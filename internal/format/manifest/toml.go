@@ -28,7 +28,7 @@ func DecodeTOML(data []byte) (doc map[string]any, md toml.MetaData, err error) {
 	case len(data) > maxTOML:
 		return nil, md, fmt.Errorf("it is larger than the %d KiB of TOML that are read", maxTOML>>10)
 	case dottedTOML().Match(data):
-		return nil, md, fmt.Errorf("nested deeper than %d levels", maxDepth)
+		return nil, md, fmt.Errorf("it nests deeper than %d levels", maxDepth)
 	}
 	md, err = toml.Decode(string(data), &doc)
 	return doc, md, err
