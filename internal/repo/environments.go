@@ -72,8 +72,8 @@ func ownVariables(env []string) []string {
 // TrimEnvironments removes old environments of this user, or all that no process uses. A dry run only counts them.
 func (r *Repo) TrimEnvironments(all, dry bool) (keptfolders.Trimmed, error) {
 	folder, err := environmentsFolder(r, false)
-	if err != nil {
-		return keptfolders.Trimmed{}, err
+	if err != nil { // no folder is known, so there are none
+		return keptfolders.Trimmed{}, nil
 	}
 	size, err := environmentsSize(r)
 	if err != nil {
