@@ -47,7 +47,8 @@ func (s *scan) sheet(ctx context.Context, in *record.LinkInput) (record.Leaf, er
 		}
 		f.Path = named[i].Path
 		files[i] = f
-		placed[i] = dirtree.Placed{Path: f.Path, Info: objectstore.Info{Hash: f.Hash, Size: info.Size()}, Executable: info.Mode()&0o100 != 0}
+		stored := objectstore.Info{Hash: f.Hash, Size: info.Size()}
+		placed[i] = dirtree.Placed{Path: f.Path, Info: stored, Executable: info.Mode()&0o100 != 0}
 		return nil
 	}); err != nil {
 		return record.Leaf{}, err
@@ -110,9 +111,9 @@ func (s *scan) named(in *record.LinkInput, cells []items.Cell) ([]projectfiles.F
 }
 
 // sheetIn finds the file of a sheet in its directory.
-func sheetIn(ctx context.Context, objects objectstore.Store, dir objectstore.Hash, path string) (objectstore.Hash, error) {
+func sheetIn(ctx context.Context, from objectstore.Store, dir objectstore.Hash, path string) (objectstore.Hash, error) {
 	for name := range strings.SplitSeq(path, "/") {
-		entries, err := dirtree.Read(ctx, objects, dir)
+		entries, err := dirtree.Read(ctx, from, dir)
 		if err != nil {
 			return dir, err
 		}

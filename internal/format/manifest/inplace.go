@@ -96,7 +96,8 @@ func (d *placer) choose(b *base, out *Output, tasks []Task) (count int, all bool
 		if t.Several {
 			name += "." + out.Name
 		}
-		if !all && !slices.ContainsFunc(of, func(p string) bool { return matchPart(p, t.Name) || matchPart(p, name) }) {
+		means := func(p string) bool { return matchPart(p, t.Name) || matchPart(p, name) }
+		if !all && !slices.ContainsFunc(of, means) {
 			continue
 		}
 		if count++; count == 1 || out.ByItem { // else the items have one path, which is a fault
@@ -137,7 +138,8 @@ func (d *placer) clash(outer, inner *claim) {
 		d.refuse(outer, inner, "%s and %s are both at %s", outer.what, inner.what, truncate(inner.path))
 	case outer.folder || outer.glob != "": // the input leaves it out
 	default:
-		d.refuse(outer, inner, "%s at %s lies inside %s at %s", inner.what, truncate(inner.path), outer.what, truncate(outer.path))
+		d.refuse(outer, inner, "%s at %s lies inside %s at %s",
+			inner.what, truncate(inner.path), outer.what, truncate(outer.path))
 	}
 }
 
@@ -151,7 +153,8 @@ func (d *placer) refuse(a, b *claim, format string, args ...any) {
 		fmt.Sprintf(format, args...), first.Line)
 }
 
-// leaveOut lets inputs of several files leave out the places, and the files .gitignore beside them, which may name them.
+// leaveOut lets inputs of several files leave out the places, and the files .gitignore beside them, which may name
+// them.
 func (d *placer) leaveOut() {
 	seen := map[string]bool{}
 	for _, p := range d.places {
@@ -163,7 +166,7 @@ func (d *placer) leaveOut() {
 	for _, patterns := range []bool{true, false} { // paths at the end are looked up: see NewExcept
 		for i := range d.def.Inputs {
 			in := &d.def.Inputs[i]
-			sources := slices.DeleteFunc(in.Sources(), func(in Input) bool { return in.Kind != DirInput && in.Kind != GlobInput })
+			sources := slices.DeleteFunc(in.Sources(), func(s Input) bool { return s.Kind != DirInput && s.Kind != GlobInput })
 			for _, p := range d.places {
 				if p.isPattern() == patterns && slices.ContainsFunc(sources, func(in Input) bool { return in.mayHold(p) }) {
 					in.LeftOut = append(in.LeftOut, "/"+p.path)

@@ -13,7 +13,8 @@ import (
 func (d *decoder) columns(where string, n *node) []string {
 	list := distinct(d, where, n, "a list of columns", "the name of a column", func(item *node) bool {
 		if !ValidParamPath(item.text) || strings.Contains(item.text, ".") {
-			d.report.add(item.pos, "name the column with letters, digits, _ and -", "%s: %q cannot follow a dot in a source", where, truncate(item.text))
+			d.report.add(item.pos, "name the column with letters, digits, _ and -",
+				"%s: %q cannot follow a dot in a source", where, truncate(item.text))
 			return false
 		}
 		return true
@@ -51,14 +52,16 @@ func (d *decoder) fromSheet(p *plan, in *Input, where string, ref *wire, r *refe
 		p.input.Kind, p.input.Source.Path = File, in.Path
 		return true
 	case !r.selected || r.items != nil || r.entry == "":
-		d.report.add(ref.pos, "write "+in.Name+" for the file itself, or a row and a column, as "+in.Name+"[sample]."+in.Columns[0],
-			"%s: %q is neither the sheet nor a file of one row", where, truncate(ref.source))
+		hint := "write " + in.Name + " for the file, or a row and a column, as " + in.Name + "[sample]." + in.Columns[0]
+		d.report.add(ref.pos, hint, "%s: %q is neither the sheet nor a file of one row", where, truncate(ref.source))
 		return false
 	case !slices.Contains(in.Columns, r.entry):
-		d.report.add(ref.pos, "the columns with paths are "+listed(in.Columns), "%s: %q: no path stands in the column %q", where, truncate(ref.source), truncate(r.entry))
+		d.report.add(ref.pos, "the columns with paths are "+listed(in.Columns),
+			"%s: %q: no path stands in the column %q", where, truncate(ref.source), truncate(r.entry))
 		return false
 	case anyAll(r.selectors):
-		d.report.add(ref.pos, "name one row, as "+example, "%s: %q: several rows have no common place for their files", where, truncate(ref.source))
+		d.report.add(ref.pos, "name one row, as "+example,
+			"%s: %q: several rows have no common place for their files", where, truncate(ref.source))
 		return false
 	}
 	p.joined, p.itemSelectors, p.column, p.byItem = true, r.selectors, r.entry, true
@@ -71,7 +74,8 @@ func (d *decoder) fromSheet(p *plan, in *Input, where string, ref *wire, r *refe
 func (j *joiner) cell(in TaskInput, l *List, row int, sheet string) (TaskInput, bool) {
 	at := slices.Index(l.Columns, j.p.column)
 	if at < 0 { // another sheet was set
-		j.b.fail(j.d, j.p.pos, "%s: %s has no column %q; its columns are %s", truncate(j.p.text), sheet, j.p.column, listed(l.Columns))
+		j.b.fail(j.d, j.p.pos, "%s: %s has no column %q; its columns are %s",
+			truncate(j.p.text), sheet, j.p.column, listed(l.Columns))
 		return in, false
 	}
 	file, folder, fault := SheetPath(l.Items[row][at])
