@@ -68,6 +68,9 @@ type loadedParams struct {
 
 func runStub(args []string) error {
 	s := &stub{loaded: map[string]loadedParams{}, seen: map[string]bool{}}
+	if len(args) > 0 && args[0] == "-u" {
+		args = args[1:]
+	}
 	if len(args) > 1 && args[0] == "-m" {
 		s.argv, s.roots = args[1:], []string{"."}
 		if err := s.module(args[1], "."); err != nil {
@@ -78,6 +81,9 @@ func runStub(args []string) error {
 			return fmt.Errorf("stub: no program")
 		}
 		s.argv, s.roots = args, []string{path.Dir(args[0])}
+		if also := os.Getenv("PYTHONPATH"); also != "" {
+			s.roots = append(s.roots, also)
+		}
 		if err := s.program(args[0]); err != nil {
 			return err
 		}
