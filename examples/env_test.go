@@ -4,13 +4,16 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"e3/internal/testing/suite"
+	"e3/internal/testing/testserver"
 )
 
 // wheel makes a wheel with one module, and returns its name and content. Its bytes are the same each time.
@@ -73,5 +76,41 @@ func TestEnvironmentFromLock(t *testing.T) {
 	p.edit("requirements.lock", func(string) string { return "tabulate==2.0 --hash=sha256:" + fmt.Sprintf("%064d", 0) + "\n" })
 	if out, err := p.try("start", ".", "folds-env"); err == nil {
 		t.Errorf("a wheel of another hash is installed:\n%s", out)
+	}
+}
+
+// TestUV: a lock file of uv runs what uses its environment, and nothing else. The wheels are made here: nothing is downloaded but uv.
+func TestUV(t *testing.T) {
+	suite.Thorough(t) // uv may have to be installed
+	uv, err := testserver.UV()
+	if err != nil {
+		t.Skipf("the example needs uv: %v", err)
+	}
+	t.Setenv("PATH", filepath.Dir(uv)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	wheels := t.TempDir()
+	for name, value := range map[string]string{"UV_OFFLINE": "1", "UV_FIND_LINKS": wheels, "UV_CACHE_DIR": t.TempDir(), "E3_CACHE_DIR": t.TempDir()} {
+		t.Setenv(name, value)
+	}
+	p := newProject(t, "uv", "python3")
+	lock := func(version, module string) {
+		t.Helper()
+		name, data := wheel(t, "tabulate", version, module)
+		err := os.WriteFile(filepath.Join(wheels, name), data, 0o600)
+		cmd := exec.Command(uv, "lock", "--upgrade")
+		cmd.Dir = p.dir
+		out, failed := cmd.CombinedOutput()
+		if err := errors.Join(err, failed); err != nil {
+			t.Fatalf("uv lock: %v\n%s", err, out)
+		}
+	}
+	lock("1.0", "def tabulate(rows, headers): return 'one: %r' % list(rows)\n")
+	p.starts("0 cached, 2 executed", "-f", "e3.yaml")
+	p.has("table.txt", "one: [('north', 4.9), ('south', 6.55)]")
+	p.like("uv", "Debian: apt-get install make", []string{"make", "-s", "-f", "peers/Makefile"}, "uv.lock")
+	lock("2.0", "def tabulate(rows, headers): return 'two'\n")
+	p.starts("1 cached, 1 executed")
+	p.has("table.txt", "two")
+	if out := p.e3("why", ".", "yields.table"); !strings.Contains(out, "uv.lock changed") {
+		t.Errorf("e3 why printed:\n%s\nwant that uv.lock changed", out)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // makes returns the files of a project that are not of its example: what a run of e3 or of a peer has left there.
 func (p *project) makes(example string) map[string]string {
 	p.t.Helper()
-	hidden := []string{".e3", ".snakemake", ".nextflow", ".nextflow.log", "work", "peers"}
+	hidden := []string{".e3", ".snakemake", ".nextflow", ".nextflow.log", "work", ".venv", "uv.lock", "__pycache__"}
 	all := map[string]string{}
 	err := fs.WalkDir(os.DirFS(p.dir), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -38,8 +38,8 @@ func (p *project) makes(example string) map[string]string {
 }
 
 // like runs the same pipeline with a peer in another copy, and compares all files that the two have left. A peer that is not
-// installed is left out by name.
-func (p *project) like(example, get string, argv ...string) {
+// installed is left out by name. The copy gets the example and these files of the project.
+func (p *project) like(example, get string, argv []string, files ...string) {
 	p.t.Run(argv[0], func(t *testing.T) {
 		if argv[0] != "make" {
 			suite.Thorough(t) // these programs take seconds to begin
@@ -48,6 +48,9 @@ func (p *project) like(example, get string, argv ...string) {
 			t.Skipf("%s is missing, so its side is not run: install it (%s)", argv[0], get)
 		}
 		other := newProject(t, example)
+		for _, name := range files {
+			other.edit(name, func(string) string { return p.read(name) })
+		}
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = other.dir
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(), "LC_ALL=C.UTF-8", "MAKEFLAGS=")
@@ -66,7 +69,7 @@ func TestVariants(t *testing.T) {
 	p := newProject(t, "variants")
 	p.starts("0 cached, 11 executed", "-f", "e3.yaml")
 	p.has("calls/all.tsv", "00041")
-	p.like("variants", "pip install snakemake", "snakemake", "-s", "peers/Snakefile", "--cores", "2", "--quiet")
+	p.like("variants", "pip install snakemake", []string{"snakemake", "-s", "peers/Snakefile", "--cores", "2", "--quiet"})
 	p.edit("config.yaml", appended("# a comment\n"))
 	p.starts("11 cached, 0 executed")
 	p.edit("config.yaml", func(was string) string { return strings.Replace(was, "least: 2", "least: 4", 1) })
@@ -80,7 +83,7 @@ func TestWords(t *testing.T) {
 	p := newProject(t, "words")
 	p.starts("0 cached, 4 executed", "-f", "e3.yaml")
 	p.has("results.txt", "harbour 5 3 1.67")
-	p.like("words", "Debian: apt-get install make", "make", "-s", "-f", "peers/Makefile")
+	p.like("words", "Debian: apt-get install make", []string{"make", "-s", "-f", "peers/Makefile"})
 	p.edit("books/spring.txt", func(string) string { return "rain and rain and rain\n" })
 	p.starts("3 cached, 2 executed")
 	p.has("results.txt", "spring 3 2 1.50")
@@ -93,7 +96,7 @@ func TestSheet(t *testing.T) {
 	p := newProject(t, "sheet")
 	p.starts("0 cached, 7 executed", "-f", "e3.yaml")
 	p.has("report.csv", "z,forward,100")
-	p.like("sheet", "pip install nextflow; it needs Java and curl", "nextflow", "-q", "run", "peers/main.nf")
+	p.like("sheet", "pip install nextflow; it needs Java and curl", []string{"nextflow", "-q", "run", "peers/main.nf"})
 	p.edit("raw/second/z_R2.fq", appended("@z.9\nACGTACGTACGT\n+\nIIIIIIIIIIII\n"))
 	p.starts("4 cached, 3 executed")
 	p.has("report.csv", "z,forward,110")

@@ -35,7 +35,7 @@ func TestNoLongerThanPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"genomics", "folds", "levels", "variants", "sheet", "words"} {
+	for _, name := range []string{"genomics", "folds", "levels", "variants", "sheet", "words", "uv"} {
 		own := lines(t, filepath.Join(name, "e3.yaml"))
 		row := fmt.Sprintf("[%s](../examples/%s) | %d |", name, name, own)
 		for _, file := range []string{"Snakefile", "dvc.yaml", "main.nf", "Makefile"} {
