@@ -1,6 +1,7 @@
 package exportimport_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"runtime/metrics"
@@ -95,8 +96,15 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
+var update = flag.Bool("update", false, "make the sample of the fuzzers anew, after a change of the format")
+
 // The corpora must exist, since a fuzzer without one tests nothing.
 func TestFuzzCorpora(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(sampleZip, storedZip(sampleFiles(t, exportimport.ExportOptions{})), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range []string{"FuzzImport", "FuzzEntries"} {
 		list, err := filepath.Glob(filepath.Join("testdata/fuzz", name, "*"))
 		if err != nil || len(list) == 0 {
