@@ -91,7 +91,7 @@ func TestWords(t *testing.T) {
 	p.starts("1 cached, 4 executed")
 }
 
-// TestSheet: a column that no task uses for its command still is a variable, so its edit runs the row; files of other rows do not.
+// TestSheet: an edit of a row's file runs its row, and that of a column only the tasks that have it as a variable.
 func TestSheet(t *testing.T) {
 	p := newProject(t, "sheet")
 	p.starts("0 cached, 7 executed", "-f", "e3.yaml")
@@ -100,4 +100,7 @@ func TestSheet(t *testing.T) {
 	p.edit("raw/second/z_R2.fq", appended("@z.9\nACGTACGTACGT\n+\nIIIIIIIIIIII\n"))
 	p.starts("4 cached, 3 executed")
 	p.has("report.csv", "z,forward,110")
+	p.edit("samples.csv", func(was string) string { return strings.Replace(was, "x_R2.fq,forward", "x_R2.fq,reverse", 1) })
+	p.starts("5 cached, 2 executed")
+	p.has("report.csv", "x,reverse,60")
 }

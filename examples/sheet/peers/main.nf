@@ -33,6 +33,6 @@ process REPORT {
 }
 workflow {
     samples = Channel.fromPath('samples.csv').splitCsv(header: true)
-        .map { row -> tuple(row, files("raw/${row.batch}/${row.sample}_R*.fq").sort()) }
+        .map { row -> tuple(row, [file(row.fq1), file(row.fq2)]) }
     REPORT(COUNT(TRIM(samples)).collect(sort: { it.name }))
 }
