@@ -323,7 +323,7 @@ func (l *programs) command(text string) {
 		if info, err := fs.Stat(l.fsys, p); err == nil && info.Mode().IsRegular() {
 			l.found = append(l.found, p)
 			l.file(p)
-		} else if err == nil && info.IsDir() && strings.Contains(w, "/") {
+		} else if err == nil && info.IsDir() && (strings.Contains(w, "/") || i > 0 && words[i-1] == "cd") {
 			l.found = append(l.found, p)
 		}
 	}

@@ -23,15 +23,15 @@ import (
 )
 
 var (
-	updateNotes = flag.Bool("update", false, "write the notes of the projects in testdata/dvc anew")
-	updateDVC   = flag.Bool("update-dvc", false, "write what DVC makes of the projects in testdata/dvc anew, by the program dvc")
+	updateNotes = flag.Bool("update", false, "write anew what e3 new says of the projects in testdata/dvc")
+	updateDVC   = flag.Bool("update-dvc", false, "write anew what DVC makes of the projects in testdata/dvc")
 )
 
 // TestProjectsOfDVC converts pipelines of DVC, runs them, and compares each output, and which stages run after an edit,
 // with what DVC has made.
 //
-// Each archive in testdata/dvc is a project: the shape of a public one, written anew, with stubs for programs. The lines
-// at its head say
+// Each archive in testdata/dvc is a project: the shape of a public one, written anew, with stubs for programs. The
+// lines at its head say
 //
 //	<prose>                               what is special about it
 //	from: pipelines/a/dvc.yaml            the pipeline, if it is not dvc.yaml
@@ -112,7 +112,8 @@ func readDVCProject(t *testing.T, file string) *dvcProject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &dvcProject{t: t, file: file, archive: archive, from: "dvc.yaml", unequal: map[string]string{}, differs: map[string]string{}}
+	p := &dvcProject{t: t, file: file, archive: archive, from: "dvc.yaml"}
+	p.unequal, p.differs = map[string]string{}, map[string]string{}
 	for line := range strings.Lines(string(archive.Comment)) {
 		line = strings.TrimSpace(line)
 		key, rest, _ := strings.Cut(line, ": ")
@@ -183,8 +184,9 @@ func (p *dvcProject) command(program string, args ...string) (out string, code i
 	cmd := exec.Command(program, args...)
 	cmd.Dir = p.dir
 	home := filepath.Dir(p.dir)
-	cmd.Env = append(os.Environ(), "PATH="+p.bin+string(os.PathListSeparator)+os.Getenv("PATH"), "E3_REPO=", "E3_ROOM=open",
-		"HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "DVC_NO_ANALYTICS=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "PATH="+p.bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "E3_REPO=", "E3_ROOM=open",
+		"DVC_NO_ANALYTICS=1", "GORACE=atexit_sleep_ms=0")
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -555,8 +557,8 @@ func (p *dvcProject) folderOf(outs map[string]string, name string) string {
 	return ""
 }
 
-// sameStages compares the tasks that ran after an edit with the stages that DVC runs. Those of a family are counted: DVC
-// names them by position or value, e3 by value.
+// sameStages compares the tasks that ran after an edit with the stages that DVC runs. Those of a family are counted:
+// DVC names them by position or value, e3 by value.
 func (p *dvcProject) sameStages(edit int, stages, tasks []string) {
 	want, got := map[string]int{}, map[string]int{}
 	for _, s := range stages {

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 
 var stubNames = []string{"python", "python3", "Rscript"}
 
-// A stub stands for a program of a pipeline. It writes down all that decides a result (the command line, the modules that
-// were imported, the values of the parameters that are used, the files that are read), and that is what each output
-// holds. So two runs have equal outputs if, and only if, their programs have seen the same.
+// A stub stands for a program of a pipeline. It writes down all that decides a result: the command line, the modules
+// that were imported, the values of the parameters that are used, the files that are read. Each output holds that, so
+// two runs have equal outputs if, and only if, their programs have seen the same.
 //
 // It understands these statements and passes over all others:
 //
@@ -118,7 +118,8 @@ var (
 )
 
 // libraries need not be in the project.
-var libraries = strings.Fields("PIL argparse json logging numpy os pandas pathlib random re ruamel.yaml sklearn sys tomllib torch yaml")
+var libraries = strings.Fields(`PIL argparse json logging numpy os pandas pathlib random re ruamel.yaml sklearn sys
+	tomllib torch yaml`)
 
 func (s *stub) program(file string) error {
 	if file = path.Clean(file); s.seen[file] {
