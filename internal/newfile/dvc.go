@@ -52,6 +52,7 @@ func FromDVC(fsys fs.FS, file, name string) (*Draft, []Note, error) {
 	c.lock()
 	c.top(doc.Content[0])
 	c.convert()
+	c.findEnvironments(fsys) // proposed in comments: the programs of today work as they are
 	c.head()
 	return c.Draft, c.notes, nil
 }
