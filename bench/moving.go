@@ -39,8 +39,8 @@ func (b *bench) movers() []mover {
 	return all
 }
 
-// moving measures the processor time of one pipeline in the forms of e3, DVC, Snakemake and make, in the situations of a day. Its
-// commands take no time. After each step all programs must have the same result.
+// moving measures the processor time of one pipeline in the forms of e3, DVC, Snakemake and make, in the situations of a
+// day. Its commands take no time. After each step all programs must have the same result.
 func (b *bench) moving() error {
 	if !b.wants("moving") {
 		return nil
@@ -99,7 +99,8 @@ func (b *bench) moving() error {
 			if m.name == "make" {
 				target = 0 // it keeps no results
 			}
-			row("moving, "+step.name, median(times[step.name+" e3"]), median(times[step.name+" "+m.name]), target, "processor time; peer: "+m.name)
+			e3, peer := median(times[step.name+" e3"]), median(times[step.name+" "+m.name])
+			row("moving, "+step.name, e3, peer, target, "processor time; peer: "+m.name)
 		}
 	}
 	return nil
@@ -113,7 +114,8 @@ func (m mover) project(dir string) error {
 		}
 	}
 	for i := range movingWidth {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("data/%02d.txt", i)), fmt.Appendf(nil, "file %d\n", i), 0o666); err != nil {
+		path := filepath.Join(dir, fmt.Sprintf("data/%02d.txt", i))
+		if err := os.WriteFile(path, fmt.Appendf(nil, "file %d\n", i), 0o666); err != nil {
 			return err
 		}
 	}
@@ -161,8 +163,10 @@ func movingDVC(w *bufio.Writer) {
 	var all []string
 	for i := range movingWidth {
 		fmt.Fprintf(w, "  a%02d: {cmd: 'cp data/%02[1]d.txt a/%02[1]d.txt', deps: [data/%02[1]d.txt], outs: [a/%02[1]d.txt]}\n", i)
-		fmt.Fprintf(w, "  b%02d: {cmd: '(cat a/%02[1]d.txt; echo ${rate}) > b/%02[1]d.txt', deps: [a/%02[1]d.txt], params: [rate], outs: [b/%02[1]d.txt]}\n", i)
-		fmt.Fprintf(w, "  c%02d: {cmd: '! grep -q bad b/%02[1]d.txt && cp b/%02[1]d.txt c/%02[1]d.txt', deps: [b/%02[1]d.txt], outs: [c/%02[1]d.txt]}\n", i)
+		fmt.Fprintf(w, "  b%02d: {cmd: '(cat a/%02[1]d.txt; echo ${rate}) > b/%02[1]d.txt', deps: [a/%02[1]d.txt], "+
+			"params: [rate], outs: [b/%02[1]d.txt]}\n", i)
+		fmt.Fprintf(w, "  c%02d: {cmd: '! grep -q bad b/%02[1]d.txt && cp b/%02[1]d.txt c/%02[1]d.txt', deps: [b/%02[1]d.txt], "+
+			"outs: [c/%02[1]d.txt]}\n", i)
 		all = append(all, fmt.Sprintf("c/%02d.txt", i))
 	}
 	fmt.Fprintf(w, "  all: {cmd: 'cat c/*.txt > all.txt', deps: [%s], outs: [all.txt]}\n", strings.Join(all, ", "))

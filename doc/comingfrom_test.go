@@ -25,10 +25,11 @@ type peer struct {
 
 // peers are the programs by the language of their fences.
 var peers = map[string]peer{
-	"python": {"Snakefile", []string{"snakemake", "--cores", "2", "--quiet"}, "pip install snakemake", []string{".snakemake", ".snakemake_timestamp", "logs"}},
-	"make":   {"Makefile", []string{"make", "-s"}, "Debian: apt-get install make", nil},
-	"groovy": {"main.nf", []string{"nextflow", "-q", "run", "main.nf", "-ansi-log", "false"}, "pip install nextflow; it needs Java and curl",
-		[]string{"work", ".nextflow", ".nextflow.log"}},
+	"python": {"Snakefile", []string{"snakemake", "--cores", "2", "--quiet"},
+		"pip install snakemake", []string{".snakemake", ".snakemake_timestamp", "logs"}},
+	"make": {"Makefile", []string{"make", "-s"}, "Debian: apt-get install make", nil},
+	"groovy": {"main.nf", []string{"nextflow", "-q", "run", "main.nf", "-ansi-log", "false"},
+		"pip install nextflow; it needs Java and curl", []string{"work", ".nextflow", ".nextflow.log"}},
 }
 
 // A pair is an idiom of a peer beside that of e3.
@@ -44,7 +45,8 @@ func pairs(t *testing.T) (all []pair, begin string) {
 	t.Helper()
 	text := read(t, "coming-from.md")
 	section, title := "", ""
-	token := regexp.MustCompile("(?ms)^(##+) ([^\n]+)$|^<!-- (\\S+): ([^\n]*) -->\n```([a-z]+)\n(.*?)^```\n\n```yaml\n(.*?)^```|^```console\n(.*?)^```")
+	token := regexp.MustCompile("(?ms)^(##+) ([^\n]+)$|^<!-- (\\S+): ([^\n]*) -->\n" +
+		"```([a-z]+)\n(.*?)^```\n\n```yaml\n(.*?)^```|^```console\n(.*?)^```")
 	for _, m := range token.FindAllStringSubmatch(text, -1) {
 		switch {
 		case m[1] == "##":
@@ -58,7 +60,7 @@ func pairs(t *testing.T) (all []pair, begin string) {
 		}
 	}
 	if fences := strings.Count(text, "\n```yaml\n"); len(all) != fences || fences < 20 || begin == "" {
-		t.Fatalf("coming-from.md has %d fences of package files and %d pairs, want at least 20 and no fence without a pair", fences, len(all))
+		t.Fatalf("coming-from.md has %d package files and %d pairs, want at least 20 and each in a pair", fences, len(all))
 	}
 	return all, begin
 }
@@ -70,7 +72,8 @@ func made(t *testing.T, begin, name, text string, own []string, argv ...string) 
 	run := func(argv ...string) {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "E3_REPO=", "HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(), "LC_ALL=C.UTF-8", "MAKEFLAGS=")
+		cmd.Env = append(os.Environ(), "E3_REPO=", "HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(),
+			"LC_ALL=C.UTF-8", "MAKEFLAGS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s\nof\n%s", strings.Join(argv, " "), err, out, text)
 		}
@@ -108,8 +111,8 @@ func files(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestComingFrom runs both sides of each pair, and compares all files that they leave in the project. The side of a program that is
-// not installed is left out by name.
+// TestComingFrom runs both sides of each pair, and compares all files that they leave in the project. The side of a
+// program that is not installed is left out by name.
 func TestComingFrom(t *testing.T) {
 	all, begin := pairs(t)
 	program := built.Program(t)

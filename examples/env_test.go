@@ -79,7 +79,8 @@ func TestEnvironmentFromLock(t *testing.T) {
 	}
 }
 
-// TestUV: a lock file of uv runs what uses its environment, and nothing else. The wheels are made here: nothing is downloaded but uv.
+// TestUV: a lock file of uv runs what uses its environment, and nothing else. The wheels are made here: nothing is
+// downloaded but uv.
 func TestUV(t *testing.T) {
 	suite.Thorough(t) // uv may have to be installed
 	uv, err := testserver.UV()
@@ -88,7 +89,9 @@ func TestUV(t *testing.T) {
 	}
 	t.Setenv("PATH", filepath.Dir(uv)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	wheels := t.TempDir()
-	for name, value := range map[string]string{"UV_OFFLINE": "1", "UV_FIND_LINKS": wheels, "UV_CACHE_DIR": t.TempDir(), "E3_CACHE_DIR": t.TempDir()} {
+	for name, value := range map[string]string{
+		"UV_OFFLINE": "1", "UV_FIND_LINKS": wheels, "UV_CACHE_DIR": t.TempDir(), "E3_CACHE_DIR": t.TempDir(),
+	} {
 		t.Setenv(name, value)
 	}
 	p := newProject(t, "uv", "python3")

@@ -28,8 +28,8 @@ func lines(t *testing.T, path string) (n int) {
 	return n
 }
 
-// TestNoLongerThanPeers: the package file of each example is at most as long as the same pipeline for Snakemake, DVC and Nextflow, and
-// the table in the documents has the numbers. A Makefile names no inputs and is shorter.
+// TestNoLongerThanPeers: the package file of each example is at most as long as the same pipeline for Snakemake, DVC and
+// Nextflow, and the table in the documents has the numbers. A Makefile names no inputs and is shorter.
 func TestNoLongerThanPeers(t *testing.T) {
 	doc, err := os.ReadFile("../doc/package-file.md")
 	if err != nil {
