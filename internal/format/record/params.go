@@ -23,11 +23,10 @@ func PartInput(file string, only []string) string { return file + ".{" + strings
 
 // PartOf splits the name of an input that PartInput has made; false for any other input.
 func PartOf(input string) (file string, only []string, ok bool) {
-	file, rest, ok := ParamOf(input)
-	if rest, ok = strings.CutPrefix(rest, "{"); ok {
-		rest, ok = strings.CutSuffix(rest, "}")
-	}
-	if !ok {
+	file, rest, _ := ParamOf(input)
+	rest, opened := strings.CutPrefix(rest, "{")
+	rest, closed := strings.CutSuffix(rest, "}")
+	if !opened || !closed {
 		return "", nil, false
 	}
 	return file, strings.Split(rest, ","), true
