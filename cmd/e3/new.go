@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,14 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/newfile"
+	"e3/internal/repo"
 	"e3/internal/resultdir"
+	"e3/workspace"
 )
 
 func newNew(a *app) *cobra.Command {
 	var from, out string
+	var check bool
 	cmd := &cobra.Command{
 		Use:   "new [folder]",
 		Short: "Write a first package file, for the files here or from a dvc.yaml",
@@ -26,11 +30,13 @@ func newNew(a *app) *cobra.Command {
 inputs and outputs of a program are guessed from the names in it, and marked as guesses.
 
 With --from, a pipeline of DVC becomes a package file: stages, foreach, matrix, vars, params, metrics and plots. Commands stay as
-they are. Parts without a counterpart are named with their lines and with what to do by hand; the exit code is 1 if something is lost.
+they are, and each output lies where DVC has it. Parts without a counterpart are named with their lines and with what to do by hand;
+the exit code is 1 if something is lost. After a start, --check compares the files that are there with what e3 has made.
 
 An existing file is never overwritten.`,
 		Example: `  e3 new
   e3 new --from dvc.yaml
+  e3 new --from dvc.yaml --check
   e3 new analysis -o analysis/draft.yaml`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
@@ -49,13 +55,17 @@ An existing file is never overwritten.`,
 			if out == "" {
 				out = filepath.Join(folder, manifest.FileName)
 			}
+			if check {
+				return checkNew(cmd.Context(), a, from, out)
+			}
 			return runNew(cmd.Context(), a, folder, from, out)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&from, "from", "", "a pipeline of DVC, `dvc.yaml`")
+	f.BoolVar(&check, "check", false, "with --from, after a start: compare the outputs on disk with those of e3, and write nothing")
 	f.StringVarP(&out, "output", "o", "", "the `file` to write, which must not exist (default e3.yaml in the folder)")
-	return a.answers(cmd, drafted{})
+	return a.answers(cmd, drafted{}, resultdir.Comparison{})
 }
 
 // drafted is a package file that was written.
@@ -64,6 +74,67 @@ type drafted struct {
 	Inputs int      `json:"inputs"`
 	Tasks  int      `json:"tasks"`
 	Notes  []string `json:"notes"` // what to look over
+}
+
+// checkNew compares the files of a pipeline on disk with what the package file at out has made.
+func checkNew(ctx context.Context, a *app, from, out string) error {
+	if from == "" {
+		return usagef("--check compares the outputs of a pipeline: name it with --from")
+	}
+	if _, err := os.Stat(from); err != nil {
+		return usagef("%v; name the file of DVC with --from", err)
+	}
+	def, err := manifest.ParseFile(out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("%s is not here: first e3 new --from %s, then e3 start -f %[1]s", human.Line(out), human.Quoted(from))
+	}
+	if err != nil {
+		return err
+	}
+	location := cmp.Or(a.Getenv("E3_REPO"), filepath.Dir(out))
+	return a.within(ctx, a.openToRead, location, func(r *repo.Repo) error {
+		return a.compareInPlace(ctx, r, def.Name, filepath.Dir(out))
+	})
+}
+
+func (a *app) compareInPlace(ctx context.Context, r *repo.Repo, ws, folder string) error {
+	found, release, err := r.Workspaces.Datasets.Results(ctx, ws, workspace.ResultChoice{InPlace: true})
+	if err != nil {
+		return err
+	}
+	defer release()
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	items := make([]resultdir.Item, len(found.Outputs))
+	for i := range found.Outputs {
+		items[i] = resultdir.Item{Path: found.Outputs[i].Path, Leaf: found.Outputs[i].Leaf}
+	}
+	c, err := (&resultdir.Folder{Root: root, Objects: r.Objects}).Compare(ctx, items)
+	if err != nil {
+		return err
+	}
+	c.Unmade = append(c.Unmade, found.Missing...)
+	err = a.Reply(c, func(w *render.Sheet) {
+		w.Line("%s as e3 has made them", human.Count(c.Same, "file"))
+		for _, list := range []struct {
+			what  string
+			paths []string
+		}{{"with other content", c.Different}, {"not there", c.Absent}, {"not made by e3 yet", c.Unmade}} {
+			if len(list.paths) > 0 {
+				w.Line("%s %s", human.Count(len(list.paths), "output"), list.what)
+			}
+			for _, p := range list.paths {
+				w.Line("  %s", human.Line(p))
+			}
+		}
+	})
+	if err == nil && len(c.Different)+len(c.Absent)+len(c.Unmade) > 0 {
+		return &exitError{exitFailed}
+	}
+	return err
 }
 
 func runNew(_ context.Context, a *app, folder, from, out string) error {
