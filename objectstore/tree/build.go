@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -49,6 +50,9 @@ func Nest(ctx context.Context, s objectstore.Store, all Entries) (objectstore.Ha
 		return depth
 	}
 	for _, e := range all {
+		if !fs.ValidPath(e.Name) || e.Name == "." {
+			return objectstore.Hash{}, &Error{Path: e.Name, Msg: "the name is no path in a directory"}
+		}
 		dir := path.Dir(e.Name)
 		if add(dir) > MaxDepth {
 			return objectstore.Hash{}, tooDeep(dir)
