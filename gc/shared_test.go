@@ -36,7 +36,7 @@ type team struct {
 }
 
 // gcLease is long enough for a busy machine to renew, most of the time, and short enough to wait for.
-const gcLease = 5 * time.Second
+const gcLease = 15 * time.Second
 
 // newTeam makes the repository; the test runs beside others, as it waits most of the time. Objects may be collected
 // once they are older than settle, the time within which late requests arrive.
