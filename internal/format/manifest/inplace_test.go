@@ -62,7 +62,7 @@ func TestInPlaceEnvironment(t *testing.T) {
 	}
 }
 
-// What is not chosen has no place, and inputs leave out what may be there.
+// An output that is not chosen has no place, and inputs leave out what may be there.
 func TestInPlace(t *testing.T) {
 	for _, test := range []struct {
 		name, results, tasks string

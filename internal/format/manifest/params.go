@@ -172,7 +172,7 @@ func WithValue(whole any, path string, v any) (any, bool) {
 }
 
 // ParseValue reads a file that holds one value, as Input.Value has it: TOML or Python if the name ends so, else YAML or
-// JSON. Merge keys are followed. What no Input.Value can be, as a date or an infinite number, is a string. name is also
+// JSON. Merge keys are followed. A scalar that no Input.Value can be, as a date or an infinite number, is a string. name is also
 // the name of the file for Errors.
 func ParseValue(name string, data []byte) (any, error) {
 	d := newValueDecoder(name)

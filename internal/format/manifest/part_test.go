@@ -107,7 +107,7 @@ tasks:
 	}
 }
 
-// What a Python file assigns is read without running it.
+// The assignments of a Python file are read without running it.
 func TestPythonValues(t *testing.T) {
 	for text, want := range map[string]string{
 		"A = 1\nB: float = -2.5e-3\nC = 'x' \"y\"\nD = None\nE = True # c\n":                                                                           `{"A":1,"B":-0.0025,"C":"xy","D":null,"E":true}`,

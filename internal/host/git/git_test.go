@@ -34,7 +34,7 @@ func run(t testing.TB, dir string, args ...string) string {
 func made(t testing.TB, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed")
+		t.Skip("needs git: install git")
 	}
 	dir := filepath.Join(t.TempDir(), "project")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -282,7 +282,7 @@ func TestReadNone(t *testing.T) {
 // A repository that another user has put above a project does not count.
 func TestReadOtherOwner(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("not root")
+		t.Skip("needs root: another user owns the repository in this test")
 	}
 	dir := made(t)
 	sub := filepath.Join(dir, "sub")

@@ -46,7 +46,7 @@ func names(t *testing.T, s kept.Folders) []string {
 	return list
 }
 
-// Whoever asks for a folder at the same time gets it, made once: locks of open files are those of processes.
+// Processes that ask for a folder at the same time get it, made once: locks of open files are those of processes.
 func TestMadeOnce(t *testing.T) {
 	s := kept.Folders(t.TempDir())
 	var made atomic.Int32

@@ -161,7 +161,7 @@ func lineTable(t *figures.Table, p *record.Plot, x int, y []int) (*Table, error)
 	return table, nil
 }
 
-// numbersOf reads a column. What is not finite is no number, and a gap in a line.
+// numbersOf reads a column. A number that is not finite counts as none, and is a gap in a line.
 func numbersOf(t *figures.Table, c int) (list []float64, numbers, others int) {
 	list = make([]float64, len(t.Rows))
 	for i, row := range t.Rows {
