@@ -66,7 +66,9 @@ func (e *starved) take(s *scheduler, t *turn) {
 		}
 		s.lose(d, i, lost)
 	}
-	s.push(i)
+	if s.results[i].State == Pending { // a producer that cannot run again skips it at once
+		s.push(i)
+	}
 }
 
 // lose runs a settled task again, because another task has found objects of its output lost.
@@ -104,7 +106,8 @@ func (s *scheduler) notBegun(t *turn, r *executions.Result) {
 }
 
 // reopen sends a settled task back to run, for the sake of another one. Unfinished tasks that read from it wait for
-// it. Finished ones stay as they are until its new output is known to differ.
+// it. Finished ones stay as they are until its new output is known to differ. It is skipped if what it reads itself was
+// lost before, and could not be made again.
 func (s *scheduler) reopen(i, because int32, why string) {
 	h := &s.heals
 	h.begun = true
@@ -126,7 +129,9 @@ func (s *scheduler) reopen(i, because int32, why string) {
 			s.states[i].upstream++
 		}
 	}
-	if s.states[i].upstream == 0 {
+	if d := broken(s.reader, i); d >= 0 {
+		s.skip(i, s.culprit(d))
+	} else if s.states[i].upstream == 0 {
 		s.markReady(i)
 	}
 }

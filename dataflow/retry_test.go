@@ -113,6 +113,34 @@ func TestRetryWhoseInputIsLost(t *testing.T) {
 	})
 }
 
+// An output is lost, and what its task reads was lost before and could not be made again. The task cannot run.
+func TestLostAfterItsInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := graphOf(t, flow("a", "b: a", "soon", "after", "d: a soon", "c: b after", "e: c"))
+		w, log := newWorld(), &emitted{}
+		w.store(g.Package)
+		w.reads = true
+		w.behave = func(task string, attempt int64) behaviour {
+			return behaviour{takes: map[string]time.Duration{"soon": time.Minute, "after": time.Hour}[task], fails: task == "a" && attempt > 1}
+		}
+		emit := func(e events.Event) {
+			log.emit(e)
+			if e.Type == events.TaskCompleted && e.Task == "soon" {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				for _, made := range w.cache { // a's and b's
+					w.objects.Set(made.Output, []byte("damaged"))
+				}
+			}
+		}
+		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Concurrency = emit, 4 })
+		wantStates(t, g, out, "a=failed b=skipped soon=succeeded after=succeeded d=skipped c=skipped e=skipped")
+		if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Only failures that the policy names are retried.
 func TestRetriesByReason(t *testing.T) {
 	exit, signal := behaviour{fails: true}, behaviour{error: executions.ReasonSignal}

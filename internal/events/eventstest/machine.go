@@ -85,12 +85,20 @@ var diagram = []Edge{
 	{From: Retrying, Type: events.TaskClaimed, To: Claimed},
 	{From: Retrying, Type: events.TaskStarted, To: Running},
 	{From: Retrying, Type: events.TaskCached, To: Cached},
+	inputReplaced,
 	{From: Retrying, Type: events.TaskFailed, To: Failed},
 	{From: Retrying, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 }
 
 // batchRetry is the step of an item after the failure of its batch: its own attempts are still to come.
 var batchRetry = Edge{From: Failed, Type: events.TaskRetryScheduled, To: Ready}
+
+// inputReplaced is the step of a task that was to be tried again, while an input of it was lost and came out different
+// when it was made again: the task needs another approval. It is rare.
+var inputReplaced = Edge{From: Retrying, Type: events.TaskDeferred, To: Deferred}
+
+// OfReplacedInput tells whether only a task takes this step whose input was lost and replaced before a retry.
+func (e Edge) OfReplacedInput() bool { return e == inputReplaced }
 
 // OfBatch tells whether only an item of a batch takes this step.
 func (e Edge) OfBatch() bool { return e == batchRetry }
