@@ -85,13 +85,9 @@ func (p *place) wantTold(want *record.Run, unnamed int64) {
 func (p *place) wantFolded(run *record.Run) {
 	p.t.Helper()
 	f := p.foldOf(run.RunID)
-	failed := ""
-	if run.State == record.RunFailed && !strings.HasPrefix(run.Error, "crashed: ") { // a crash is no failure of a task
-		failed = f.FirstFailed()
-	}
-	if f.Summary() != run.Summary || f.State() != run.State || failed != run.FailedTask || f.Waiting() != 0 {
-		p.t.Errorf("run %s: folded are %+v, %v, first failed %q, %d wait; on record %+v, %v, %q\n%s",
-			run.RunID, f.Summary(), f.State(), failed, f.Waiting(), run.Summary, run.State, run.FailedTask, p.logOf(run.RunID))
+	if f.Summary() != run.Summary || f.State() != run.State || f.Waiting() != 0 {
+		p.t.Errorf("run %s: folded are %+v, %v, %d wait; on record %+v, %v\n%s",
+			run.RunID, f.Summary(), f.State(), f.Waiting(), run.Summary, run.State, p.logOf(run.RunID))
 	}
 	if fault := f.Contradicts(run); fault != "" { // an import would refuse it
 		p.t.Errorf("run %s: %s\n%s", run.RunID, fault, p.logOf(run.RunID))
@@ -230,8 +226,8 @@ func TestFoldOfAnything(t *testing.T) {
 		e.Seq = int64(i)
 		f.Add(&e)
 	}
-	if f.State() != record.RunCancelled || f.FirstFailed() != "b" || f.Waiting() < 0 || f.Executions().Len() != 1 {
-		t.Errorf("%v, %q, %d wait, %d executions", f.State(), f.FirstFailed(), f.Waiting(), f.Executions().Len())
+	if f.State() != record.RunCancelled || f.Waiting() < 0 || f.Executions().Len() != 1 {
+		t.Errorf("%v, %d wait, %d executions", f.State(), f.Waiting(), f.Executions().Len())
 	}
 }
 

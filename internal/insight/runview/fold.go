@@ -84,11 +84,10 @@ func (f *Fold) Proven() []Proven { return f.bulk }
 // FoldedTask is a task that an event names.
 type FoldedTask struct {
 	TaskReport
-	own      bool   // announced, not proven
-	shared   bool   // proven by an event about many tasks, and decided again since
-	Ended    string // the recorded execution that ended last, or the cached one
-	Adopted  bool   // another worker continues its execution
-	failedBy int64  // the number of the event by which it failed last
+	own     bool   // announced, not proven
+	shared  bool   // proven by an event about many tasks, and decided again since
+	Ended   string // the recorded execution that ended last, or the cached one
+	Adopted bool   // another worker continues its execution
 }
 
 // Proven are tasks that share an event: the run As has their executions.
@@ -255,7 +254,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.State, t.Batch = TaskSuccess, batchOf(d)
 	case events.TaskFailed:
 		t.Batch = batchOf(d)
-		t.ExitCode, t.Reason, t.Message, t.MayFail, t.failedBy = d.ExitCode, d.Reason, d.Message, d.MayFail, e.Seq
+		t.ExitCode, t.Reason, t.Message, t.MayFail = d.ExitCode, d.Reason, d.Message, d.MayFail
 		t.State = failure(d.Message)
 		if d.Attempt > 0 {
 			t.Attempt = d.Attempt
@@ -350,18 +349,6 @@ func StateAfter(end *events.Event) record.RunState {
 		return record.RunCancelled
 	}
 	return record.RunFailed
-}
-
-// FirstFailed is the first task whose failure was final; "": none.
-func (f *Fold) FirstFailed() string {
-	name, by := "", int64(0)
-	for i := range f.tasks {
-		t := f.tasks[i]
-		if (t.State == TaskFailed || t.State == TaskError) && !t.MayFail && t.LeftOut == "" && (name == "" || t.failedBy < by) {
-			name, by = t.Task, t.failedBy
-		}
-	}
-	return name
 }
 
 // Executions are the executions for the run's record, without tasks that no event names: see Expand.
