@@ -58,7 +58,7 @@ func (e *LinkError) Unwrap() error { return e.Err }
 
 // Match finds the files below base that match a pattern. Links count as what they point to, within the project and out of
 // it: one to a file is a file; one to a folder is entered by a part of the pattern that stands for a name, but not by **.
-// What except leaves out does not match. With an error, what has been looked at so far is returned too.
+// The patterns of except match nothing. An error comes with the result so far.
 func Match(base, pattern string, except *manifest.Except) (*Find, error) {
 	w := &walker{base: base, except: except, found: &Find{}}
 	at := manifest.GlobIn(pattern)

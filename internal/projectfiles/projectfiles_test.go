@@ -141,7 +141,7 @@ func TestBadLinks(t *testing.T) {
 	}
 }
 
-// What is left out is neither a file nor a hidden one, and a folder that is left out is not read.
+// A path of except is neither a file nor a hidden one, and a folder of except is not read.
 func TestExcept(t *testing.T) {
 	dir := project(t, "src/a.py", "src/a.py~", "src/.#a.py -> nowhere", "src/__pycache__/b.py", "src/old/c.py", "src/old/keep.py", "src/link -> old", "src/x/d.tmp.py")
 	for _, test := range []struct {

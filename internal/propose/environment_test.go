@@ -10,7 +10,7 @@ import (
 	"e3/internal/propose"
 )
 
-// What lies in a virtual environment is no input: an environment is proposed.
+// A file of a virtual environment is no input: an environment is proposed.
 func TestHintsOfEnvironments(t *testing.T) {
 	const declare = ": declare an environment, as e3 new -o draft.yaml does"
 	for name, c := range map[string]struct{ files, line, want string }{

@@ -15,7 +15,7 @@ import (
 	"e3/internal/host/trace"
 )
 
-// A command that misses a file says so in words of its own. What is told of such a message must be true whatever the
+// A command says in words of its own that it misses a file. A hint about such a message must be true whatever the
 // command meant: that a file is not among the inputs is said only if nothing that was staged is that file, by any name
 // or content; and why a staged file was not found is asked, not told.
 

@@ -96,7 +96,7 @@ func TestHints(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		// What is among the inputs is never said not to be.
+		// An input is never called missing.
 		"cat: data/table.csv: No such file or directory": "data/table.csv" + elsewhere,
 		"cat: ../data/table.csv: No such file":           "",
 		"bash: line 1: prog.sh: command not found":       "prog.sh is among the inputs of report; a shell looks for a name without / in the PATH: write ./prog.sh",
@@ -108,7 +108,7 @@ func TestHints(t *testing.T) {
 		"cat: same.csv: No such file or directory":       "",
 		"ModuleNotFoundError: No module named 'lib'":     "",
 		"data.txt not found by data/table.csv":           "",
-		// What is missing is named with what to write.
+		// A missing input is named with the line to write.
 		"cat: data/more.csv: No such file or directory": "data/more.csv is in the project but not among the inputs of report: write more_csv: {file: data/more.csv} under inputs, and more_csv in its in",
 		"cat: raw/s1_a.fq: No such file or directory":   "raw/s1_a.fq is in the project, by the input raw, but not among the inputs of report: add raw to its in",
 		"cat: test.csv: No such file or directory":      "test.csv is an output of split, and not among the inputs of report: add split.test to its in",

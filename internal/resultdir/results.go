@@ -477,7 +477,7 @@ func (w *writer) kept() map[string]bool {
 	return kept
 }
 
-// beside finds files in folders of outputs that are no output's. What cannot be read is left out: they are only named.
+// beside finds files in folders of outputs that are no output's. It leaves out unreadable folders: the files are only named.
 func (w *writer) beside(items []Item) {
 	kept := w.kept()
 	for i := range items {

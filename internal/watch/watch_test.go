@@ -132,7 +132,7 @@ func TestNextCancelled(t *testing.T) {
 	}
 }
 
-// What the cells of a sheet name is watched, as long as the sheet names it.
+// Files that the cells of a sheet name are watched, as long as they are named.
 func TestSheet(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "e3.yaml")

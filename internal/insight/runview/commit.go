@@ -19,7 +19,7 @@ const fewestDigits = 4
 const CompletedAt = "completed run at commit or branch"
 
 // AtCommit finds the latest completed run of a workspace that began at a branch, or at a commit that begins with the
-// name. A branch goes first, as in git. What a name means follows from the runs on record alone.
+// name. A branch goes first, as in git. The runs on record alone give a name its meaning.
 func (v *Runs) AtCommit(ctx context.Context, ws, name string) (string, error) {
 	digits := strings.ToLower(name)
 	if len(digits) < fewestDigits || strings.Trim(digits, "0123456789abcdef") != "" {
