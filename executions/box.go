@@ -31,17 +31,20 @@ func (b *box) closedRoom() (*room.Room, error) {
 		r.Root = b.image.root.Path
 	case b.x.opts.Hidden != nil:
 		if r.Hidden, err = b.x.opts.Hidden(); err != nil {
-			return nil, &roomError{err}
+			return nil, &roomError{err: err, here: true}
 		}
 	}
 	if r.Devices, err = room.Devices("/dev", b.spec.Room.DeviceNames()); err != nil {
-		return nil, &roomError{err}
+		return nil, &roomError{err: err, here: true}
 	}
 	return r, nil
 }
 
-// A roomError says that this machine lacks something that a task's closed room needs. The command was not started.
-type roomError struct{ err error }
+// A roomError says what a task's closed room needs and does not have. The command was not started.
+type roomError struct {
+	err  error
+	here bool // this machine lacks it, and another may have it
+}
 
 func (e *roomError) Error() string { return e.err.Error() }
 func (e *roomError) Unwrap() error { return e.err }

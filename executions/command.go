@@ -49,14 +49,13 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 	var unready error
 	if c.spec.Room.Closed {
 		c.box.closed = true
-		if spec.Closed, unready = c.box.closedRoom(); unready != nil && c.req.Job.Ref != "" { // another worker may have it
-			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
-		}
+		spec.Closed, unready = c.box.closedRoom()
 	}
 	if c.noEnvironment != nil {
-		if unready = c.noEnvironment; c.req.Job.Ref != "" && errors.Is(unready, ErrNoEnvironment) {
-			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
-		}
+		unready = c.noEnvironment
+	}
+	if err := c.givenBack(unready); err != nil {
+		return runner.Result{}, err
 	}
 	spec.ReadOnly = c.environment
 	if err := c.traceOpens(ctx, &spec); err != nil {
@@ -86,6 +85,9 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	res, err := c.launch(ctx, spec)
 	c.box.inhabited = res.Straggler || err != nil
+	if err := c.givenBack(err); err != nil {
+		return runner.Result{}, err
+	}
 	if cause := context.Cause(ctx); err == nil && res.Cancelled && errors.Is(cause, errOnLost) {
 		return res, cause
 	}
@@ -106,6 +108,21 @@ func (c *command) run(ctx context.Context, env []string) (runner.Result, error) 
 
 // errNotRun is wrapped if no command has run, so that there is nothing to record.
 var errNotRun = errors.New("the command was not started")
+
+// OfMachine tells whether an error says that a command was not started because this machine lacks what the task needs:
+// a program, an environment, or a closed room. Another machine may have it.
+func OfMachine(err error) bool {
+	var lacking *roomError
+	return errors.Is(err, ErrOtherTool) || errors.Is(err, ErrNoEnvironment) || runner.NoRoom(err) || errors.As(err, &lacking) && lacking.here
+}
+
+// givenBack returns the error of a job that another worker may be able to execute, and that therefore leaves no record.
+func (a *assignment) givenBack(err error) error {
+	if a.req.Job.Ref == "" || !OfMachine(err) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errNotRun, err)
+}
 
 // errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
 var errOnLost = errors.New("stopped: the store was unreachable for a whole lease, and on_lost is kill")

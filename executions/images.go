@@ -49,9 +49,9 @@ func (p *images) lend(ctx context.Context, hash string) (*unpacked, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, objectstore.ErrNotFound):
-		return nil, &roomError{fmt.Errorf("image sha256:%.12s is not whole in the repository (%w): e3 image pull fetches it", hash, err)}
+		return nil, &roomError{err: fmt.Errorf("image sha256:%.12s is not whole in the repository (%w): e3 image pull fetches it", hash, err)}
 	case errors.Is(err, rootfs.ErrLayer), errors.Is(err, image.ErrNoManifest), errors.Is(err, errors.ErrUnsupported):
-		return nil, &roomError{fmt.Errorf("image sha256:%.12s cannot be used: %w", hash, err)}
+		return nil, &roomError{err: fmt.Errorf("image sha256:%.12s cannot be used: %w", hash, err)}
 	case err != nil:
 		return nil, fmt.Errorf("image sha256:%.12s: %w", hash, err)
 	}
@@ -65,7 +65,7 @@ func (p *images) lend(ctx context.Context, hash string) (*unpacked, error) {
 // openOrUnpack opens an image that is unpacked, or unpacks it.
 func (p *images) openOrUnpack(ctx context.Context, hash string) (*unpacked, error) {
 	if p.folder == nil || !room.Possible() {
-		return nil, &roomError{errors.New("no image can be unpacked here")}
+		return nil, &roomError{err: errors.New("no image can be unpacked here"), here: true}
 	}
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *images) openOrUnpack(ctx context.Context, hash string) (*unpacked, erro
 	}
 	here := image.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
 	if c.OS != here.OS || c.Architecture != here.Architecture {
-		return nil, &roomError{fmt.Errorf("image sha256:%.12s is for %s, and this machine is %s", hash, c.Platform, here)}
+		return nil, &roomError{err: fmt.Errorf("image sha256:%.12s is for %s, and this machine is %s", hash, c.Platform, here), here: true}
 	}
 	folder, err := p.folder()
 	if err != nil {

@@ -32,15 +32,17 @@ func (a *assignment) judge(res runner.Result, runErr error) verdict {
 	var lacking *roomError
 	var bad *environmentError
 	switch {
+	case errors.Is(runErr, errNotRun):
+		return verdict{err: runErr}
 	case errors.As(runErr, &start):
 		return failed(ReasonStart, start.Error()+a.adviceInImage(start))
 	case errors.As(runErr, &lacking):
 		return failed(ReasonStart, lacking.Error())
-	case errors.As(runErr, &bad) && !errors.Is(runErr, errNotRun):
+	case errors.As(runErr, &bad):
 		return failed(ReasonStart, bad.Error())
 	case errors.As(runErr, &unset):
 		return failed(ReasonStart, unset.Error())
-	case errors.Is(runErr, ErrOtherTool) && a.req.Job.Ref == "":
+	case errors.Is(runErr, ErrOtherTool):
 		return failed(ReasonStart, runErr.Error()+": start again, which reads the programs anew")
 	case a.req.Job.Ref != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return failed(ReasonLost, runErr.Error())

@@ -125,7 +125,7 @@ func (s *submissions) follow() {
 // settle ends a job whose worker is gone, or requeues it if the worker was lost. The worker's session may first have to
 // expire.
 func (s *submissions) settle(g Gone) {
-	d := s.d
+	d, why := s.d, ""
 	var lease *queue.Lease
 	s.until(g.ID, func() (done bool, err error) {
 		if lease == nil {
@@ -133,12 +133,15 @@ func (s *submissions) settle(g Gone) {
 			if err != nil || job.Status.Terminal() {
 				return err == nil, err
 			}
+			if job.Declined() { // and so the worker has ended
+				why = queue.Truncate("its worker gave it back: " + job.LastError)
+			}
 			lease, err = d.q.Only(d.ctx, d.o.Queue, g.ID, queue.Want{Worker: d.o.By, Host: d.o.Host, NewExecution: executions.NewIDAfter})
 			if lease == nil {
 				return false, err
 			}
 		}
-		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(queue.Truncate(g.Message), "the cluster has ended its worker"))
+		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(why, queue.Truncate(g.Message), "the cluster has ended its worker"))
 		if errors.Is(err, refstore.ErrLost) { // this process has lost the claim; perhaps no process has it
 			lease = nil
 		}

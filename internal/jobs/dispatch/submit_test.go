@@ -133,6 +133,27 @@ func TestGoneLost(t *testing.T) {
 	}
 }
 
+// A job that the machines of a cluster cannot execute is submitted again, as if its worker was lost, and the task's
+// error says what is missing there.
+func TestGoneDeclined(t *testing.T) {
+	const why = "this machine cannot make closed rooms"
+	c := newCluster()
+	r := newRig(t, dispatch.Options{Submitter: c, Queue: "slurm"})
+	a := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Lost: 1} })
+	for range 2 {
+		c.wait(t)
+		r.must(r.claim("slurm").Decline(t.Context(), why))
+		c.gone <- dispatch.Gone{ID: c.submitted[0]}
+	}
+	<-a.done
+	if a.err != nil || a.res.Reason != executions.ReasonLost || !strings.HasSuffix(a.res.Message, ": "+why) {
+		t.Errorf("got %+v, %v; want it to be lost: %s", a.res, a.err, why)
+	}
+	if n, _ := c.count(); n != 2 {
+		t.Errorf("it was submitted %d times, want 2", n)
+	}
+}
+
 // The end of a worker is ignored if its job has ended or continues elsewhere.
 func TestGoneAfterTheEnd(t *testing.T) {
 	c := newCluster()

@@ -508,6 +508,7 @@ func (l *loop) ended(h *holding) {
 	l.busy = w.o.Now()
 	if h.foreign {
 		w.foreign[h.job.Queue+"/"+h.job.ID] = w.o.Now()
+		l.finished = l.finished || w.o.Job != "" // its cluster may have another machine
 	}
 	if !h.fault {
 		w.faults = 0

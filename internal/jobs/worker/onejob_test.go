@@ -2,10 +2,13 @@ package worker_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/internal/repo"
@@ -45,6 +48,30 @@ func TestOneJobIsCancelled(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d holders are left, want the one without a process", n)
+	}
+}
+
+// A worker for one job ends if its machine lacks what the job needs: its cluster may have another machine.
+func TestOneJobIsGivenBack(t *testing.T) {
+	if _, err := os.Lstat("/dev/nvidiactl"); err == nil {
+		t.Skip("this machine has the device that another one lacks")
+	}
+	r := newRig(t)
+	task := &record.Task{
+		Shell: "echo > $out", Room: record.Room{Closed: true}.WithDevices([]string{"nvidia"}),
+		Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "out", Kind: record.KindFile}}},
+	}
+	h, err := r.Objects.PutBytes(t.Context(), task.Encode())
+	r.must(err)
+	j := r.enqueue("", func(j *queue.Job) { j.TaskHash = h.String() })
+	w := r.work(0, worker.Options{Job: j.ID})
+	if err := w.end(); err != nil {
+		t.Errorf("it ended with %v, want nil", err)
+	}
+	now, err := r.Queue().Job(t.Context(), j.Queue, j.ID)
+	if err != nil || !now.Declined() || now.Attempts != 0 || !strings.Contains(now.LastError, "devices: [nvidia]") {
+		t.Errorf("the job is %s after %d attempts, %q, %v; want it to wait for another worker, with the device that is missing here",
+			now.Status, now.Attempts, now.LastError, err)
 	}
 }
 

@@ -87,11 +87,11 @@ func (t *turn) passOver(j *queue.Job) {
 	t.job = nil
 }
 
-// foreignFor is how long a worker leaves a job alone because its machine has other programs than the job needs. The
-// right ones may be installed meanwhile.
+// foreignFor is how long a worker leaves a job alone because its machine lacks what the job needs. That may be
+// installed meanwhile.
 const foreignFor = time.Minute
 
-// isForeign reports whether the job was given back lately because this machine has other programs.
+// isForeign reports whether the job was given back lately because this machine lacks what it needs.
 func (l *loop) isForeign(j *queue.Job) bool {
 	found, ok := l.w.foreign[j.Queue+"/"+j.ID]
 	if ok && l.w.o.Now().Sub(found) >= foreignFor {

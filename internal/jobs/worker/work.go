@@ -190,7 +190,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.finish(l.held, h, o, res)
 	case errors.Is(cause, errCancelled):
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
-	case errors.Is(err, executions.ErrOtherTool), errors.Is(err, executions.ErrNoEnvironment):
+	case executions.OfMachine(err):
 		h.foreign = true
 		w.giveBack(l, h, err.Error(), func(ctx context.Context) error { return h.lease.Decline(ctx, err.Error()) })
 	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object

@@ -104,7 +104,7 @@ type Worker struct {
 	room    *capacity            // of the loop
 	turn    turn                 // of the loop
 	running map[*holding]bool    // of the loop
-	foreign map[string]time.Time // jobs that need other programs than this machine's, and when that was found; of the loop
+	foreign map[string]time.Time // jobs that need what this machine lacks, and when that was found; of the loop
 	orphans []*runner.Orphan     // adopted commands whose jobs must still be claimed; of the loop
 	sought  map[string]bool      // lost jobs begun on this host whose commands were searched for; of the loop
 	looked  time.Time            // time of the last search; of the loop
@@ -124,7 +124,7 @@ type holding struct {
 	lease *queue.Lease
 	job   queue.Job
 	fault bool // a fault other than the command's prevented the attempt
-	// foreign says that this machine has other programs than the job needs.
+	// foreign says that this machine lacks what the job needs.
 	foreign bool
 	// revoked says that a scheduler stopped the attempt and tells the run why, so it does not count.
 	revoked bool
