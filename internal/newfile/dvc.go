@@ -154,7 +154,7 @@ func (c *converter) top(root *yaml.Node) {
 	if v := field(root, "vars"); v != nil {
 		c.vars(v, &c.common, c.dir())
 	}
-	c.load(&c.common, path.Join(c.dir(), "params.yaml"), nil)
+	c.load(&c.common, path.Join(c.dir(), "params.yaml"), "", nil)
 	pairs(root, func(key, v *yaml.Node) {
 		switch key.Value {
 		case "vars", "params", "stages":

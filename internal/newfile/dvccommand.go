@@ -301,12 +301,24 @@ type programs struct {
 	texts   []string
 	foreign []string // programs that ask DVC
 	seen    map[string]bool
+	roots   []string // of PYTHONPATH
+	modules []string // files of the modules that the programs import
 }
 
 var word = pattern(`[^\s"'=;|&<>(),]+`)
 
+var pythonPath = pattern(`\bPYTHONPATH=["']?([^\s"';&|]+)["']?`)
+
 // command looks at the words of a command.
 func (l *programs) command(text string) {
+	for _, m := range pythonPath().FindAllStringSubmatch(text, -1) {
+		for root := range strings.SplitSeq(m[1], ":") {
+			if root = path.Join(l.wdir, root); fs.ValidPath(root) {
+				l.roots = append(l.roots, root)
+			}
+		}
+	}
+	text = pythonPath().ReplaceAllString(text, "")
 	words := word().FindAllString(text, -1)
 	for i, w := range words {
 		if w == "-m" && i+1 < len(words) {
@@ -399,13 +411,15 @@ func (l *programs) add(p string) bool {
 // is run as a program.
 func (l *programs) module(name, dir string, run bool) bool {
 	parts := strings.Split(name, ".")
-	for _, root := range slices.Compact([]string{dir, l.wdir, ".", "src"}) {
+	for _, root := range slices.Compact(append([]string{dir, l.wdir}, append(l.roots, ".", "src")...)) {
 		at := path.Join(append([]string{root}, parts...)...)
-		here := l.add(at + ".py")
-		if run {
-			here = l.add(at+"/__main__.py") || here
+		here := false
+		for _, file := range []string{".py", "/__init__.py", "/__main__.py"} {
+			if (run || file != "/__main__.py") && l.add(at+file) {
+				l.modules, here = append(l.modules, at+file), true
+			}
 		}
-		if here = l.add(at+"/__init__.py") || here; !here {
+		if !here {
 			continue
 		}
 		for i := 1; i < len(parts); i++ {

@@ -23,6 +23,7 @@ type family struct {
 	member map[string]string
 	whole  string
 	used   map[string]bool // variables that are constants of the items
+	matrix bool            // of a matrix of DVC, where key has the values of all dimensions
 }
 
 // A familyItem is an item as it is now.
@@ -54,6 +55,17 @@ func (f *family) variable(steps []string) (string, bool) {
 		f.used[name] = true
 	}
 	return name, name != ""
+}
+
+// key is the key of an item of a matrix in DVC: the item's values, joined.
+func (f *family) key() (list []piece) {
+	for i, d := range f.dims {
+		if i > 0 {
+			list = append(list, piece{text: "-", literal: true})
+		}
+		list = append(list, piece{variable: d})
+	}
+	return list
 }
 
 // has reports whether a family has an item with the names of each item of another one.
@@ -164,7 +176,7 @@ func (c *converter) foreach(s *stage, over *yaml.Node) {
 			c.note(over, true, "stage %s: its items are written out: after an item of %s in %s is added or removed, convert it again, or edit the tasks", s.name, p.path, p.source)
 		}
 		for i, item := range items {
-			one := &stage{converter: c, context: c.common, name: s.name + "-" + keys[i], body: s.body}
+			one := &stage{converter: c, context: c.common, name: s.name + "-" + keys[i], of: s.name, body: s.body}
 			one.context.item = map[string]any{"item": item}
 			if _, mapping := p.value.(manifest.Object); mapping {
 				one.context.item["key"] = keys[i]
@@ -344,7 +356,7 @@ func (f *family) uniform() *family {
 
 // matrix adds the stages of a matrix.
 func (c *converter) matrix(s *stage, matrix *yaml.Node) {
-	f := &family{member: map[string]string{}, used: map[string]bool{}}
+	f := &family{member: map[string]string{}, used: map[string]bool{}, matrix: true}
 	var dims []piece
 	var names []string
 	known := true
@@ -414,7 +426,7 @@ func (c *converter) matrix(s *stage, matrix *yaml.Node) {
 			}
 		}
 		for _, r := range rows {
-			one := &stage{converter: c, context: c.common, name: r.name, body: s.body}
+			one := &stage{converter: c, context: c.common, name: r.name, of: s.name, body: s.body}
 			one.context.item = map[string]any{"item": r.item, "key": strings.TrimPrefix(r.name, s.name+"-")}
 			list = append(list, one)
 		}

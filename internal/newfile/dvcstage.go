@@ -1,6 +1,7 @@
 package newfile
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -18,6 +19,7 @@ type stage struct {
 	*converter
 	context
 	name string
+	of   string // the stage in dvc.yaml of which this one is an item, written out; or ""
 	body *yaml.Node
 	task *Task
 	wdir string // relative to the package file
@@ -63,8 +65,17 @@ func (c *converter) stage(key, body *yaml.Node) {
 	}
 }
 
+// note notes something of a stage: once for all of its items.
 func (s *stage) note(n *yaml.Node, lost bool, format string, args ...any) {
-	s.converter.note(n, lost, "stage %s: "+format, append([]any{s.name}, args...)...)
+	s.converter.note(n, lost, "stage %s: "+format, append([]any{cmp.Or(s.of, s.name)}, args...)...)
+}
+
+// again is the command that runs the tasks of a stage again.
+func (s *stage) again() string {
+	if s.of != "" {
+		return "e3 start --force --filter '" + packageName(s.of) + "-*'"
+	}
+	return "e3 start --force --filter " + packageName(s.name)
 }
 
 // text is a text without live values: that of a path, a description or a name. Variables of a matrix are in braces.
@@ -94,14 +105,12 @@ func (s *stage) text(n *yaml.Node) string {
 // declare reads the outputs, the dependencies and the command of a stage. It returns false if the stage cannot be a task.
 func (s *stage) declare() bool {
 	s.task, s.outs, s.deps, s.wdir = &Task{}, nil, nil, s.dir()
-	if s.family != nil {
-	}
-	if v := field(s.body, "vars"); v != nil {
-		s.context.own, s.context.files = slices.Clone(s.common.own), slices.Clone(s.common.files)
-		s.vars(v, &s.context, s.dir())
-	}
 	if v := field(s.body, "wdir"); v != nil {
 		s.wdir = path.Join(s.dir(), s.text(v))
+	}
+	if v := field(s.body, "vars"); v != nil { // paths in them begin at wdir
+		s.context.files = slices.Clone(s.common.files)
+		s.vars(v, &s.context, s.wdir)
 	}
 	if v := field(s.body, "frozen"); v != nil && v.Value == "true" {
 		s.note(v, false, "frozen: its outputs are inputs; to run it, make it a task by hand")
@@ -123,7 +132,7 @@ func (s *stage) declare() bool {
 			}
 		case "always_changed":
 			if v.Value == "true" {
-				s.note(k, true, "always_changed: a task runs once for its inputs; to run it again: e3 start --force --filter %s", packageName(s.name))
+				s.note(k, true, "always_changed: a task runs once for its inputs; to run it again: %s", s.again())
 			}
 		case "cmd", "meta", "wdir", "frozen", "vars", "params", "matrix", "do", "foreach":
 		case "live":
@@ -335,7 +344,7 @@ func (s *stage) reads() {
 	}
 	s.environment(cmd)
 	if field(s.body, "deps") == nil && field(s.body, "params") == nil {
-		s.note(s.body, false, "it has no deps: DVC runs it each time, e3 once; to run it again: e3 start --force --filter %s", s.task.Name)
+		s.note(s.body, false, "it has no deps: DVC runs it each time, e3 once; to run it again: %s", s.again())
 	}
 	declared := len(s.deps)
 	s.undeclared(cmd)

@@ -17,18 +17,17 @@ import (
 // An expression of DVC, ${train.rate}, becomes what it stands for: a value of a file of parameters, which a task reads
 // as params.train.rate, a variable of the item of a matrix, or text. So an edit of params.yaml still counts.
 
-// A context holds the values that expressions name. The last source that has a name counts.
+// A context holds the values that expressions name.
 type context struct {
 	files  []valueFile
-	own    manifest.Object // of vars in dvc.yaml itself
-	item   map[string]any  // item and key, where a stage is written out
-	itemOf valuePath       // where the item is in a file of parameters
-	family *family         // what item and key are, where a stage stays one task
+	item   map[string]any // item and key, where a stage is written out
+	itemOf valuePath      // where the item is in a file of parameters
+	family *family        // what item and key are, where a stage stays one task
 }
 
-// A valueFile is a file of parameters.
+// A valueFile is a file of parameters, or a mapping of vars.
 type valueFile struct {
-	path  string // relative to the package file
+	path  string // relative to the package file; "" for vars in dvc.yaml itself
 	whole manifest.Object
 }
 
@@ -63,6 +62,10 @@ func (x *context) pieces(s string) ([]piece, error) {
 			list = append(list, piece{text: whole[1:], literal: true})
 			continue
 		}
+		if name == "key" && x.family != nil && x.family.matrix {
+			list = append(list, x.family.key()...)
+			continue
+		}
 		p, err := x.lookup(name)
 		if err != nil && name == strings.ToUpper(name) {
 			p, err = piece{text: whole, literal: true}, nil
@@ -75,7 +78,8 @@ func (x *context) pieces(s string) ([]piece, error) {
 	return append(list, piece{text: s[at:], literal: true}), nil
 }
 
-// lookup finds the value of an expression.
+// lookup finds the value of an expression. DVC merges the mappings of all sources, so each may
+// have a part of a mapping.
 func (x *context) lookup(name string) (piece, error) {
 	steps := step().FindAllString(name, -1)
 	for i := range steps {
@@ -99,25 +103,36 @@ func (x *context) lookup(name string) (piece, error) {
 		}
 		return p, err
 	}
-	if v, ok := member(x.own, steps[0]); ok {
-		v, err := descend(v, steps[1:], name)
-		return piece{text: words(v), value: v}, err
-	}
+	err := fmt.Errorf("${%s} has no value in params.yaml and vars", name)
+	var found []piece
 	for _, f := range slices.Backward(x.files) {
 		v, ok := member(f.whole, steps[0])
 		if !ok {
 			continue
 		}
-		v, err := descend(v, steps[1:], name)
+		var fault error
+		if v, fault = descend(v, steps[1:], name); fault != nil {
+			err = fault
+			continue
+		}
 		p := piece{text: words(v), value: v}
-		if dotted := strings.Join(steps, "."); err == nil && manifest.ValidParamPath(dotted) {
+		if dotted := strings.Join(steps, "."); f.path != "" && manifest.ValidParamPath(dotted) {
 			if _, same := manifest.ValueAt(f.whole, dotted); same {
 				p.source, p.path = f.path, dotted
 			}
 		}
-		return p, err
+		if _, mapping := v.(manifest.Object); !mapping && len(found) == 0 {
+			return p, nil
+		}
+		found = append(found, p)
 	}
-	return piece{}, fmt.Errorf("${%s} has no value in params.yaml and vars", name)
+	switch len(found) {
+	case 0:
+		return piece{}, err
+	case 1:
+		return found[0], nil
+	}
+	return piece{}, fmt.Errorf("${%s} is a mapping with parts in several files and vars", name)
 }
 
 // An unboundError says that an expression cannot be said by the variables of a matrix, so the stage is written out.
@@ -158,15 +173,19 @@ func descend(v any, steps []string, name string) (any, error) {
 	return v, nil
 }
 
-// load adds the values of a file of parameters, as far as it is there. at is the place that names it; nil for the
-// usual one, which may be missing.
-func (c *converter) load(x *context, file string, at *yaml.Node) {
+// load adds the values of a file of parameters, as far as it is there: all, or those of the names in only, separated by
+// commas. at is the place that names it; nil for the usual one, which may be missing.
+func (c *converter) load(x *context, file, only string, at *yaml.Node) {
 	v := c.values(file)
 	if v == nil {
 		if at != nil {
 			c.note(at, true, "vars: %s cannot be read as values: write them into the commands by hand", file)
 		}
 		return
+	}
+	if only != "" {
+		names := strings.Split(only, ",")
+		v = slices.DeleteFunc(slices.Clone(v), func(m manifest.Member) bool { return !slices.Contains(names, m.Name) })
 	}
 	if !slices.ContainsFunc(x.files, func(f valueFile) bool { return f.path == file }) {
 		x.files = append(slices.Clip(x.files), valueFile{file, v})
@@ -193,11 +212,11 @@ func (c *converter) vars(n *yaml.Node, x *context, dir string) {
 	for _, item := range resolved(n).Content {
 		switch item = resolved(item); item.Kind {
 		case yaml.ScalarNode:
-			file, _, _ := strings.Cut(item.Value, ":")
-			c.load(x, path.Join(dir, file), item)
+			file, only, _ := strings.Cut(item.Value, ":")
+			c.load(x, path.Join(dir, file), only, item)
 		case yaml.MappingNode:
 			if o, ok := nodeValue(item).(manifest.Object); ok {
-				x.own = append(slices.Clip(x.own), o...)
+				x.files = append(slices.Clip(x.files), valueFile{whole: o})
 			}
 		}
 	}

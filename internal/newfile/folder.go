@@ -3,6 +3,7 @@ package newfile
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -50,8 +51,10 @@ func FromFolder(fsys fs.FS, name string) (*Draft, error) {
 	}
 	f.head()
 	f.findEnvironments(fsys)
+	f.read()
+	made := f.outputs()
 	f.data()
-	f.programs()
+	f.programs(made)
 	f.example()
 	return f.Draft, nil
 }
@@ -74,14 +77,18 @@ func packageName(name string) string {
 
 type folder struct {
 	*Draft
-	fsys     fs.FS
-	files    []string // data, in order
-	scripts  []string
-	special  []string // files of other tools
+	fsys    fs.FS
+	files   []string // data, in order
+	scripts []string
+	special []string // files of other tools
+
+	notebooks []string
+
 	cut      bool
 	wanted   map[string]string   // inputs by path
 	texts    map[string]string   // texts of scripts
 	imported map[string][]string // scripts that other scripts import, with the importing ones
+	modules  []string            // of scripts: those that only others import, and tests
 }
 
 func (f *folder) walk() error {
@@ -116,6 +123,8 @@ func (f *folder) walk() error {
 		case slices.Contains(notData, stem):
 		case program:
 			f.scripts = append(f.scripts, p)
+		case ext == ".ipynb":
+			f.notebooks = append(f.notebooks, p)
 		case slices.Contains(dataKinds, ext):
 			f.files = append(f.files, p)
 		}
@@ -144,6 +153,12 @@ func (f *folder) head() {
 			f.Head = append(f.Head, "", p+" is here: e3 new --from "+p+" turns it into a package file.")
 		default:
 			f.Head = append(f.Head, "", p+" is here. Its rules become tasks by hand: what they read is in, what they write is out, the command is run.")
+		}
+	}
+	if len(f.notebooks) > 0 {
+		f.Head = append(f.Head, "", "Notebooks are left out. One that makes results becomes a task that papermill runs: doc/python.md shows how.")
+		for _, p := range f.notebooks[:min(len(f.notebooks), many)] {
+			f.Head = append(f.Head, "  "+scalar(p))
 		}
 	}
 }
@@ -179,10 +194,12 @@ func (f *folder) data() {
 // mention is a quoted or bare word that looks like a file's name.
 var mention = pattern(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
 
-// A name is probably written if the first pattern stands before it on its line, or the second behind it.
+// A name is probably written if the first pattern stands before it on its line, or the second behind it; and read if the
+// third stands before it, and the second not behind it.
 var (
-	writesBefore = pattern(`(\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
-	writesBehind = pattern(`^["']\s*,\s*(mode\s*=\s*)?["'][wax]`)
+	writesBefore = pattern(`(--out\w*["'].*\bdefault\s*=\s*|\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
+	readsBefore  = pattern(`(\b(open|read[\w.]*|load\w*)\(\s*|<\s*|\bcat\s+)["']?$`)
+	writesBehind = pattern(`^["']\)*(\s*,\s*(mode\s*=\s*)?["'][wax]|\.write_(text|bytes)\(|\.open\(\s*(mode\s*=\s*)?["'][wax])`)
 )
 
 // made are suffixes of files that programs write, beside the suffixes of files that they read.
@@ -208,46 +225,125 @@ func written(text string) (names []string) {
 	return names
 }
 
-// programs makes a task of each script.
-func (f *folder) programs() {
+// read reads the scripts, and finds out which of them are only parts of others.
+func (f *folder) read() {
 	f.texts, f.imported = map[string]string{}, map[string][]string{}
 	for _, p := range f.scripts {
 		if data, err := fs.ReadFile(f.fsys, p); err == nil && len(data) <= mostScript {
-			f.texts[p] = string(data)
+			f.texts[p] = wholePaths(string(data))
 		}
 	}
 	for _, p := range f.scripts {
-		stem := strings.TrimSuffix(path.Base(p), path.Ext(p))
-		called := regexp.MustCompile(`(?m)^\s*(from\s+[\w.]*\b` + regexp.QuoteMeta(stem) + `\s+import|import\s+[\w., ]*\b` + regexp.QuoteMeta(stem) + `\b)|source\(["'][^"']*` + regexp.QuoteMeta(path.Base(p)) + `|(?m)^\s*(\.|source)\s+\S*` + regexp.QuoteMeta(path.Base(p)))
+		if path.Ext(p) == ".py" {
+			look := &programs{fsys: f.fsys, wdir: "."}
+			look.file(p)
+			for _, m := range look.modules {
+				if m != p && !slices.Contains(f.imported[m], p) {
+					f.imported[m] = append(f.imported[m], p)
+				}
+			}
+			continue
+		}
+		called := regexp.MustCompile(`source\(["'][^"']*` + regexp.QuoteMeta(path.Base(p)) + `|(?m)^\s*(\.|source)\s+\S*` + regexp.QuoteMeta(path.Base(p)))
 		for other, text := range f.texts {
 			if other != p && called.MatchString(text) {
 				f.imported[p] = append(f.imported[p], other)
 			}
 		}
 	}
-	made := map[string]string{} // path: task.output
-	outs := map[string][]string{}
 	for _, p := range f.scripts {
-		if f.imported[p] != nil {
+		_, err := fs.Stat(f.fsys, path.Dir(p)+"/__init__.py")
+		ofPackage := path.Ext(p) == ".py" && err == nil && !strings.Contains(f.texts[p], "__main__")
+		if f.imported[p] != nil || ofPackage || tests().MatchString(p) {
+			f.modules = append(f.modules, p)
+		}
+	}
+}
+
+// tests are files of tests, by their names.
+var tests = pattern(`(^|/)(tests?/|conftest\.py$|test_[^/]*\.py$|[^/]*_test\.py$)`)
+
+var (
+	divided  = pattern(`["']\s*/\s*["']`)
+	joined   = pattern(`path\.join\(([^()]*)\)`)
+	comma    = pattern(`["']\s*,\s*["']`)
+	assigned = pattern(`(?m)^\s*([A-Za-z_]\w*)\s*=[^=\n]*(["'][\w./-]+\.\w{1,8}["'])\)?\s*(#.*)?$`)
+)
+
+// wholePaths writes a path of Python that stands in parts, or in a variable, as one text where it is used.
+func wholePaths(text string) string {
+	text = divided().ReplaceAllString(text, "/")
+	text = joined().ReplaceAllStringFunc(text, func(s string) string { return comma().ReplaceAllString(s, "/") })
+	for _, m := range assigned().FindAllStringSubmatch(text, mostVariables) {
+		use := regexp.MustCompile(`([(\s,])` + m[1] + `([.,)]|\s*,)`)
+		if used := use.ReplaceAllString(text, "${1}"+m[2]+"${2}"); used != text {
+			text = strings.Replace(used, m[0], "", 1)
+		}
+	}
+	return text
+}
+
+// mostVariables bounds the variables of a script that are looked at.
+const mostVariables = 100
+
+// outputs finds the files that scripts write, with the script. A file that is here already is one of them if its script
+// does nothing else with it.
+func (f *folder) outputs() (made map[string]string) {
+	made = map[string]string{}
+	var all []string
+	for _, p := range f.scripts {
+		if slices.Contains(f.modules, p) {
 			continue
 		}
 		for _, m := range written(f.texts[p]) {
-			if f.wanted[m] == "" && f.wanted[path.Dir(m)+"/*"+path.Ext(m)] == "" && made[m] == "" && !f.overlaps(outs, m) {
+			if made[m] == "" && !f.reads(p, m) && !f.overlaps(all, m) {
 				made[m] = p
-				outs[p] = append(outs[p], m)
+				all = append(all, m)
 			}
 		}
 	}
+	f.files = slices.DeleteFunc(f.files, func(p string) bool { return made[p] != "" })
+	return made
+}
+
+// reads reports whether a file that a script writes is here, and probably data of it all the same.
+func (f *folder) reads(script, file string) bool {
+	alike := 0
+	for _, p := range f.files {
+		if path.Dir(p) == path.Dir(file) && path.Ext(p) == path.Ext(file) && p != file {
+			alike++
+		}
+	}
+	if alike >= many && path.Dir(file) != "." {
+		return true // all of them are one input
+	}
+	if !slices.Contains(f.files, file) {
+		return false
+	}
+	for line := range strings.Lines(f.texts[script]) {
+		for _, at := range mention().FindAllStringIndex(line, -1) {
+			if path.Clean(line[at[0]:at[1]]) == file && readsBefore().MatchString(line[:at[0]]) && !writesBehind().MatchString(line[at[1]:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// programs makes a task of each script. made are the files that scripts write.
+func (f *folder) programs(made map[string]string) {
 	tasks := map[string]*Task{}
 	for _, p := range f.scripts {
-		if f.imported[p] != nil {
+		if slices.Contains(f.modules, p) {
 			continue
 		}
 		t := &Task{Name: f.name(strings.TrimSuffix(path.Base(p), path.Ext(p))), Environment: f.environmentOf(path.Ext(p))}
 		tasks[p] = t
 		f.Tasks = append(f.Tasks, t)
-		for _, m := range outs[p] {
-			t.Out = append(t.Out, Out{Name: f.name(path.Base(m)), Path: m})
+		for _, m := range slices.Sorted(maps.Keys(made)) {
+			if made[m] == p {
+				t.Out = append(t.Out, Out{Name: f.name(path.Base(m)), Path: m})
+			}
 		}
 	}
 	source := func(writer, m string) string {
@@ -284,15 +380,8 @@ func (f *folder) inFolder(text, file string) bool {
 	return slices.ContainsFunc([]string{`"` + dir + `"`, "'" + dir + "'", dir + "/*", dir + `/"`, dir + "/'"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
-func (f *folder) overlaps(outs map[string][]string, p string) bool {
-	for _, list := range outs {
-		for _, q := range list {
-			if strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
-				return true
-			}
-		}
-	}
-	return false
+func (f *folder) overlaps(outs []string, p string) bool {
+	return slices.ContainsFunc(outs, func(q string) bool { return strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") })
 }
 
 // wire fills in the inputs and the command of a script's task.

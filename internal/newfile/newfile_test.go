@@ -46,6 +46,41 @@ func checkDraft(t interface{ Fatalf(string, ...any) }, d *newfile.Draft, mayUnwi
 	}
 }
 
+// TestFolderOfPython wires numbered scripts as they are usually written: paths in parts and in variables, defaults of
+// arguments, modules of a package and beside the script, and results of an earlier run that lie there.
+func TestFolderOfPython(t *testing.T) {
+	fsys := fstest.MapFS{
+		"scripts/01_clean.py": {Data: []byte("from pathlib import Path\nROOT = Path(__file__).parent.parent\n" +
+			"rows = open(ROOT / \"data\" / \"orders.csv\").read()\nout = ROOT / 'data' / 'clean.csv'\nwith out.open('w') as f:\n    f.write(rows)\nprint('wrote', out)\n")},
+		"scripts/02_total.py": {Data: []byte("import os, sys\nsys.path.insert(0, 'src')\nfrom shop import total\nDATA = os.path.join('data', 'clean.csv')\n" +
+			"n = total(open(DATA))\nopen('results/total.json', 'w').write(str(n))\n")},
+		"scripts/03_report.py": {Data: []byte("from utils import x\np.add_argument('--total', default='results/total.json')\np.add_argument('--output', default='results/report.md')\n")},
+		"scripts/04_append.py": {Data: []byte("old = open('data/log.txt').read()\nopen('data/log.txt', 'w').write(old + 'x')\n")},
+		"scripts/utils.py":     {}, "src/shop/__init__.py": {Data: []byte("from .sums import total\n")}, "src/shop/sums.py": {}, "src/shop/unused.py": {},
+		"tests/test_shop.py": {Data: []byte("import shop\n")}, "notebooks/look.ipynb": {Data: []byte("{}")},
+		"data/orders.csv": {}, "data/clean.csv": {}, "data/log.txt": {}, "results/total.json": {},
+	}
+	d, err := newfile.FromFolder(fsys, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDraft(t, d, false)
+	for _, want := range []string{
+		"    in: [x01_clean_py, orders_csv]\n    out: data/clean.csv\n    run: 'python3 \"$x01_clean_py\"'\n",
+		"    in: [x02_total_py, __init__py, sums_py, x01_clean]\n    out: results/total.json\n",
+		"    in: [x03_report_py, utils_py, x02_total]\n    out: results/report.md\n",
+		"    in: [x04_append_py, log_txt]\n    out: x04_append.txt\n",
+		"#   notebooks/look.ipynb\n",
+	} {
+		if !strings.Contains(d.Text(), want) {
+			t.Errorf("got\n%s\nwant in it\n%s", d.Text(), want)
+		}
+	}
+	if len(d.Tasks) != 4 {
+		t.Errorf("%d tasks, want one for each numbered script:\n%s", len(d.Tasks), d.Text())
+	}
+}
+
 // TestCommandsStayAsTheyWere compares what becomes of a stage.
 func TestCommandsStayAsTheyWere(t *testing.T) {
 	for name, test := range map[string]struct{ dvc, want, notes string }{
@@ -83,6 +118,19 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		"a matrix": {
 			"stages:\n  a:\n    matrix: {x: [1, 2], y: '${list}'}\n    cmd: x ${item.x} ${item.y}\n    deps: [a.py]\n    outs: ['${item.x}-${item.y}.txt']\n",
 			"    matrix: {x: ['1', '2'], y: params_yaml.list}\n    in: [a_py]\n    out: '{x}-{y}.txt'\n", "",
+		},
+		"a mapping in parts of two files": {
+			"vars: [{train: {depth: 3}}]\nstages:\n  a:\n    cmd: x ${train.rate} ${train.depth} ${train}\n    deps: [a.py]\n    outs: [o.txt]\n",
+			"  a:\n    in: [a_py]\n    out: o.txt\n", "dvc.yaml:4: stage a: ${train} is a mapping with parts in several files and vars; write the value by hand",
+		},
+		"the key of a matrix": {
+			"stages:\n  a:\n    matrix: {x: [1, 2], y: '${list}'}\n    cmd: x ${key}\n    deps: [a.py]\n    outs: ['${key}.txt']\n",
+			"    matrix: {x: ['1', '2'], y: params_yaml.list}\n    in: [a_py]\n    out: '{x}-{y}.txt'\n    run: 'x \"$x\"-\"$y\"'\n", "",
+		},
+		"items that are written out": {
+			"stages:\n  a:\n    matrix: {x: [{n: 1}, {n: 2}]}\n    cmd: x ${item.x.n} > ${key}.txt\n    outs: ['${key}.txt']\n",
+			"  a-x0:\n    out: x0.txt\n    run: x 1 > x0.txt\n",
+			"dvc.yaml:3: stage a: it has no deps: DVC runs it each time, e3 once; to run it again: e3 start --force --filter 'a-*'",
 		},
 		"what sh does otherwise": {
 			"stages:\n  a:\n    cmd: x | y > o.txt\n    deps: [a.py]\n    outs: [o.txt]\n",

@@ -81,9 +81,7 @@ func runStub(args []string) error {
 			return fmt.Errorf("stub: no program")
 		}
 		s.argv, s.roots = args, []string{path.Dir(args[0])}
-		if also := os.Getenv("PYTHONPATH"); also != "" {
-			s.roots = append(s.roots, also)
-		}
+		s.roots = append(s.roots, filepath.SplitList(os.Getenv("PYTHONPATH"))...)
 		if err := s.program(args[0]); err != nil {
 			return err
 		}
