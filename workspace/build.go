@@ -220,17 +220,17 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
 	obj.Env = append(obj.Env, t.Items...)
-	obj.Image = def.ImageOf(t)
+	obj.Image = def.ImageOf(t.Spec)
 	if obj.Image != "" || cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
 		obj.Room = record.Room{Closed: true, Network: t.Network}.WithDevices(t.Devices)
 	}
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})
 	}
-	for _, name := range keyed(t) {
+	for _, name := range keyed(t.Spec) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: name, Kind: record.KindVariable})
 	}
-	for _, name := range programs(def, t) {
+	for _, name := range programs(def, t.Spec) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
 	}
 	obj.Environment = preparedFor(def, t)
@@ -329,10 +329,10 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 			wires[i] = record.Wire{Kind: record.WireManifest}
 		}
 	}
-	for _, name := range keyed(t) {
+	for _, name := range keyed(t.Spec) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.VariableInput(name)})
 	}
-	for _, name := range programs(def, t) {
+	for _, name := range programs(def, t.Spec) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.ToolInput(name)})
 	}
 	return wires

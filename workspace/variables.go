@@ -24,45 +24,51 @@ import (
 // others.
 
 // keyed returns the names, in key order, of the variables whose values are inputs of a task.
-func keyed(t *manifest.Task) []string {
-	if t.Env == nil || len(t.Env.Keyed) == 0 {
+func keyed(s *manifest.Spec) []string {
+	if s.Env == nil || len(s.Env.Keyed) == 0 {
 		return nil
 	}
-	return record.Names(t.Env.Keyed)
+	return record.Names(s.Env.Keyed)
 }
 
 // programs returns the names, in key order, of the programs that are inputs of a task. A program of the project is an
 // input itself; its value is what this machine has to interpret or to load it. In an image it is no input: the image
 // decides.
-func programs(def *manifest.Definition, t *manifest.Task) []string {
+func programs(def *manifest.Definition, s *manifest.Spec) []string {
 	var names []string
-	if t.Env != nil {
-		names = append(names, t.Env.Tools...)
+	if s.Env != nil {
+		names = append(names, s.Env.Tools...)
 	}
-	if p := def.EnvironmentOf(t.Spec); p != nil {
+	if p := def.EnvironmentOf(s); p != nil {
 		names = append(names, p.Tools...)
 	}
-	for i := range t.Inputs {
-		if record.ToolFile(t.Inputs[i].Name) && def.ImageOf(t) == "" {
-			names = append(names, t.Inputs[i].Name)
-		}
+	if def.ImageOf(s) == "" {
+		names = append(names, s.ToolFiles...)
 	}
 	return record.Names(names)
 }
 
-// variableInputs returns the inputs, in key order, for the variables and programs of all tasks.
+// variableInputs returns the inputs, in key order, for the variables and programs of all tasks, also of those that
+// follow from lists of items and are not known yet.
 func variableInputs(def *manifest.Definition) []record.PackageInput {
 	var names []string
 	named := map[string]bool{}
-	var last *manifest.Environment // shared by the tasks of a matrix, among others
-	for i := range def.Tasks {
-		if env := def.Tasks[i].Env; env != nil && env != last {
-			names = append(names, env.Keyed...)
-			last = env
+	var last *manifest.Spec // shared by the tasks of a matrix
+	add := func(s *manifest.Spec) {
+		if s == last {
+			return
 		}
-		for _, name := range programs(def, &def.Tasks[i]) {
+		last = s
+		names = append(names, keyed(s)...)
+		for _, name := range programs(def, s) {
 			named[name] = true
 		}
+	}
+	for i := range def.Tasks {
+		add(def.Tasks[i].Spec)
+	}
+	for i := range def.Families {
+		add(def.Families[i].Spec)
 	}
 	unassigned := record.Leaf{Kind: record.LeafUnassigned}
 	var list []record.PackageInput

@@ -91,7 +91,8 @@ A source in "in" or "matrix" has in its long form
   manifest       true: a JSON file of what the fan-in has
   suffix         whether its entries keep the suffix of the output
   by, column, with     which column names an item, groups them, or becomes a variable
-  zip, include, exclude   dimensions side by side; further items; items that are left out`
+  zip            dimensions side by side, or columns that name a row together
+  include, exclude     further items; items that are left out`
 
 // packageKey reports whether a word is a key of the package file.
 func packageKey(word string) bool {

@@ -128,8 +128,9 @@ type Spec struct {
 	Outputs     []Output // at least one, in declared order
 	Several     bool     // the output is a directory with one entry for each of Outputs; else there is one output, "out"
 	Env         *Environment
-	Environment string // the name of an environment; "": the programs of the machine or the image
-	Version     string // forces new results when changed; "" when the file gives none
+	ToolFiles   []string // programs of the project among its tools, by the names of their inputs
+	Environment string   // the name of an environment; "": the programs of the machine or the image
+	Version     string   // forces new results when changed; "" when the file gives none
 	Room        Room
 	Network     bool           // a closed room has this machine's network
 	Devices     []string       // devices in a closed room

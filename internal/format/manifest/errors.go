@@ -105,6 +105,7 @@ func (c *collector) result() error {
 		return nil
 	}
 	slices.SortStableFunc(c.errs, (*Error).compare)
+	c.errs = slices.CompactFunc(c.errs, func(a, b *Error) bool { return *a == *b }) // a matrix is evaluated more than once
 	return c.errs
 }
 

@@ -116,6 +116,10 @@ func (f *factor) names() (r row) {
 		}
 	case f.from.name != "":
 		r.names = []record.EnvVar{{Name: f.from.name}}
+	default:
+		for _, c := range f.from.dims {
+			r.names = append(r.names, record.EnvVar{Name: c.name})
+		}
 	}
 	return r
 }
@@ -275,7 +279,16 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 			b.fail(d, f.pos, "matrix: %s has no column %q that could name a dimension; %s", f.text, truncate(f.column), columns())
 			return head, nil
 		}
-		return row{names: []record.EnvVar{{Name: name}}}, d.distinctRows(f, name, l, k)
+		return d.distinctRows(b, f, name, l, k)
+	case len(f.dims) > 0:
+		for _, c := range f.dims {
+			k := find(c.column)
+			if k < 0 {
+				b.fail(d, f.pos, "matrix: %s has no column %q; %s", f.text, truncate(c.column), columns())
+				return head, nil
+			}
+			naming, names = append(naming, k), append(names, c.name)
+		}
 	case f.name == "":
 		if !slices.ContainsFunc(l.Columns, func(c string) bool { return c != "" }) {
 			b.fail(d, f.pos, "matrix: the items of %s have no name; choose one for them, as: matrix: {item: %s}", f.text, f.text)
@@ -354,18 +367,43 @@ func (l *List) place(i int) string {
 }
 
 // distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make no
-// row.
-func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []row {
-	var rows []row
+// row. A constant is the same for all items of a value.
+func (d expander) distinctRows(b *base, f *itemsOf, name string, l *List, column int) (head row, rows []row) {
+	head.names = []record.EnvVar{{Name: name}}
+	var with []constant
+	if !f.withAll {
+		var ok bool
+		if with, ok = d.constantsOf(b, f, l, nil); !ok {
+			return head, nil
+		}
+	}
+	for _, c := range with {
+		head.constants = append(head.constants, record.EnvVar{Name: c.name})
+	}
 	var without []string
-	seen := map[string]bool{}
-	for i := range l.Items {
-		switch v := l.Items[i][column]; {
+	first := map[string]int{} // the item of a value that came first
+	for i, values := range l.Items {
+		v := values[column]
+		before, again := first[v]
+		switch {
 		case v == "":
 			without = append(without, l.place(i))
-		case !seen[v]:
-			seen[v] = true
+			continue
+		case !again:
+			first[v] = i
 			rows = append(rows, row{names: []record.EnvVar{{Name: name, Value: v}}})
+		}
+		for _, c := range with {
+			at := slices.Index(l.Columns, c.column)
+			if again && values[at] != l.Items[before][at] {
+				b.fail(d, f.pos, "matrix: %s and %s of %s have the %s %s and differ in %s; leave it out of with, or add it to what names an item: {zip: {%[4]s: %[3]s.%[7]s, %[6]s: %[3]s.%[8]s}}",
+					l.place(before), l.place(i), f.text, name, truncate(v), c.name, l.Columns[column], c.column)
+				return head, nil
+			}
+			if !again {
+				r := &rows[len(rows)-1]
+				r.constants = append(r.constants, record.EnvVar{Name: c.name, Value: values[at]})
+			}
 		}
 	}
 	if n := len(without); n > 0 {
@@ -375,7 +413,7 @@ func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []r
 		}
 		d.doubt(f.pos, "matrix: %s%s of %s: without a value for %s, and in no group", strings.Join(without[:min(n, 3)], ", "), more, f.text, name)
 	}
-	return rows
+	return head, rows
 }
 
 // doubt notes something about the items of a matrix for Lint.

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -29,7 +30,8 @@ type itemsOf struct {
 	pos     Pos
 	text    string // the reference, without a column
 	ref     reference
-	name    string     // the dimension; "": the source names its items
+	name    string     // the dimension; "": the source names its items, or dims
+	dims    []constant // of a zip: the dimensions and the columns that name a row together
 	by      string     // the column that names an item; "": the column with the dimension's name
 	column  string     // used in place of by: an item for each distinct value of this column
 	with    []constant // the columns that become constants, unless withAll
@@ -171,13 +173,18 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 		d.report.add(n.pos, "", "%s: there is no dimension", where)
 	}
 	d.members(where, n, "dimension", func(key, v *node) {
+		at := where + ": " + truncate(key.text)
 		if !ValidInputName(key.text) {
 			d.report.add(key.pos, inputNameRule, "%s: %q is not the name of a dimension", where, truncate(key.text))
 			ok = false
 			return
 		}
-		if v.kind != listNode {
-			d.wrongType(where+": "+key.text, v, "a list of strings, numbers or booleans")
+		if v.kind == stringNode || v.kind == mapNode {
+			ok = d.zipColumn(at, &f, d.intern(key.text), v) && ok
+			return
+		}
+		if v.kind != listNode || f.from != nil {
+			d.wrongType(at, v, "a list of strings, numbers or booleans; or for all dimensions a column, like samples.name")
 			ok = false
 			return
 		}
@@ -198,6 +205,51 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 		}
 	})
 	return f, ok
+}
+
+// zipColumn reads a dimension of a zip that is a column. All dimensions are columns of one source, whose rows are the items.
+func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) bool {
+	use := d.itemsOf(where, name, n)
+	if use == nil {
+		return false
+	}
+	column := use.column
+	if column == "" {
+		column, use.ref.entry = use.ref.entry, ""
+		use.text = strings.TrimSuffix(use.text, "."+column)
+	}
+	switch {
+	case len(f.dims) > 0:
+		d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column beside a list", where)
+		return false
+	case use.by != "" || column == "":
+		d.report.add(n.pos, "write "+use.text+".column", "%s: %q names no column", where, truncate(use.text))
+		return false
+	case f.from == nil:
+		use.name, use.column = "", ""
+		f.from = use
+	case f.from.text != use.text:
+		d.report.add(n.pos, "lists of two sources are combined: [first, second]", "%s: a zip has columns of one source, and these are of %s and %s",
+			where, truncate(f.from.text), truncate(use.text))
+		return false
+	case !use.withAll:
+		f.from.withAll, f.from.with = false, append(f.from.with, use.with...)
+	}
+	f.from.dims = append(f.from.dims, constant{name, d.intern(column)})
+	return true
+}
+
+// columnOf is the column of the source that a dimension of this name takes its items from; "" if it is not known.
+func (f *itemsOf) columnOf(dimension string) string {
+	for _, c := range f.dims {
+		if c.name == dimension {
+			return c.column
+		}
+	}
+	if f.name != dimension {
+		return ""
+	}
+	return cmp.Or(f.by, f.column, f.ref.entry)
 }
 
 // itemText reads an item that is written out.

@@ -44,8 +44,8 @@ func (d *Definition) imageOf(s *Spec) string {
 }
 
 // ImageOf returns the resolved hash of the image in which the command of a task runs; "" for none.
-func (d *Definition) ImageOf(t *Task) string {
-	ref := d.imageOf(t.Spec)
+func (d *Definition) ImageOf(s *Spec) string {
+	ref := d.imageOf(s)
 	if hash, ok := strings.CutPrefix(ref, "sha256:"); ok {
 		return hash
 	}

@@ -71,7 +71,7 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 		case len(names) == 0:
 			return nil, false, target + " has no dimensions"
 		default:
-			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=… or *; the dimensions are " + listed(names)
+			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=" + sel.value + " or *; the dimensions are " + listed(names)
 		}
 		if chosen[at] {
 			return nil, false, "it selects " + names[at] + " twice"
@@ -256,7 +256,11 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	if set == nil {
 		set = &fileSet{}
 		var fault string
-		if set.picks, set.fan, fault = pickOf(p.itemSelectors, l.Columns, l.Names, s.Key, b.own); fault != "" {
+		selectors := p.itemSelectors
+		if p.column != "" {
+			selectors = b.ofSheet(selectors, s.Key, l)
+		}
+		if set.picks, set.fan, fault = pickOf(selectors, l.Columns, l.Names, s.Key, b.own); fault != "" {
 			b.fail(d, p.pos, "%s: %s", truncate(p.text), fault)
 			return in, false
 		}
@@ -265,6 +269,9 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	}
 	key := set.picks.key(j.value(number))
 	rows := set.rows[key]
+	if set.fan && p.column != "" {
+		return j.folder(number, in, l, rows, s.Key)
+	}
 	if set.fan {
 		fan, ok := j.fans[s.Key+"\x00"+key]
 		if !ok {
@@ -290,10 +297,14 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	}
 	if len(rows) != 1 {
 		what := "has no file for "
+		hint := ""
 		if len(rows) > 1 {
 			what = "has several files for "
+			if p.column != "" {
+				hint = "; " + strings.Replace(p.text, "]", ", *]", 1) + " is a folder of all"
+			}
 		}
-		b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name)
+		b.fail(d, p.pos, "%s: %s %s%s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name, hint)
 		return in, false
 	}
 	if p.column != "" {

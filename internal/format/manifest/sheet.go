@@ -1,7 +1,10 @@
 package manifest
 
 import (
+	"fmt"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -46,7 +49,6 @@ func SheetPath(cell string) (clean string, folder bool, fault string) {
 
 // fromSheet completes a plan for a sheet: its file, or a file of one of its rows.
 func (d *decoder) fromSheet(p *plan, in *Input, where string, ref *wire, r *reference) bool {
-	example := in.Name + "[" + in.Columns[0] + "=…]." + in.Columns[0]
 	switch {
 	case !r.selected && r.entry == "" && r.items == nil:
 		p.input.Kind, p.input.Source.Path = File, in.Path
@@ -58,10 +60,6 @@ func (d *decoder) fromSheet(p *plan, in *Input, where string, ref *wire, r *refe
 	case !slices.Contains(in.Columns, r.entry):
 		d.report.add(ref.pos, "the columns with paths are "+listed(in.Columns),
 			"%s: %q: no path stands in the column %q", where, truncate(ref.source), truncate(r.entry))
-		return false
-	case anyAll(r.selectors):
-		d.report.add(ref.pos, "name one row, as "+example,
-			"%s: %q: several rows have no common place for their files", where, truncate(ref.source))
 		return false
 	}
 	p.joined, p.itemSelectors, p.column, p.byItem = true, r.selectors, r.entry, true
@@ -91,6 +89,61 @@ func (j *joiner) cell(in TaskInput, l *List, row int, sheet string) (TaskInput, 
 		in.Kind = Dir
 	}
 	return in, true
+}
+
+// folder completes an input that reads the files of several rows. Their names begin with the number of the row in the
+// selection: so the folders of two columns have the same order, and files of one name stay apart. A row with an empty
+// cell has no file in it; if all cells are empty, the task has no such input.
+func (j *joiner) folder(number int, in TaskInput, l *List, rows []int32, sheet string) (TaskInput, bool) {
+	if len(rows) == 0 {
+		j.b.fail(j.d, j.p.pos, "%s: %s has no row for %s", truncate(j.p.text), sheet, j.d.def.Tasks[j.b.first+number].Name)
+		return in, false
+	}
+	digits := len(strconv.Itoa(len(rows)))
+	var files []FanItem
+	var kept []int32
+	for k, row := range rows {
+		one, ok := j.cell(in, l, int(row), sheet)
+		if !ok {
+			return in, false
+		}
+		if one.Name == "" {
+			continue
+		}
+		label := fmt.Sprintf("%0*d-%s", digits, k+1, EscapeLabel(path.Base(one.Path)))
+		file := strings.TrimSuffix(one.Source.Path, "/")
+		files = append(files, FanItem{Label: label, Task: -1, Input: in.Source.Index, Path: file})
+		kept = append(kept, row)
+	}
+	if files == nil {
+		return TaskInput{}, true
+	}
+	fan := j.d.gathered(j.p, len(files), func(k int) FanItem { return files[k] })
+	if j.p.listed {
+		j.d.def.note(fan, l, kept)
+	}
+	in.Source = Source{Kind: FromFanIn, Index: fan, Entry: -1}
+	in.Path, in.Kind = in.Name, Dir
+	return in, true
+}
+
+// ofSheet adds the columns to selectors of a sheet that name a dimension which the task's matrix takes from it.
+func (b *base) ofSheet(selectors []selector, sheet string, l *List) []selector {
+	if b.items == nil {
+		return selectors
+	}
+	selectors = slices.Clone(selectors)
+	for i, s := range selectors {
+		if s.dimension != "" || slices.Contains(l.Columns, s.value) {
+			continue
+		}
+		for k := range b.items.factors {
+			if f := b.items.factors[k].from; f != nil && f.ref.name == sheet && f.columnOf(s.value) != "" {
+				selectors[i].dimension = f.columnOf(s.value)
+			}
+		}
+	}
+	return selectors
 }
 
 // isPath reports whether a column of a source holds paths, which are no constants of items.

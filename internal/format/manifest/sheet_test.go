@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -83,6 +84,70 @@ func TestSheetPath(t *testing.T) {
 		clean, folder, fault := manifest.SheetPath(test.cell)
 		if test.fault == "" && (clean != test.path || folder != test.folder || fault != "") || !strings.Contains(fault, test.fault) {
 			t.Errorf("%q: got %q, %t, %q, want %q, %t, %q", test.cell, clean, folder, fault, test.path, test.folder, test.fault)
+		}
+	}
+}
+
+// Columns of a zip name a row together, and a constant of a group is that of all its rows.
+func TestRowsOfSeveralColumns(t *testing.T) {
+	file := `e3: 1
+name: p
+inputs: {s: {file: s.csv, paths: [a, b]}}
+tasks:
+  t: {matrix: {zip: {id: s.sample, k: {from: s, column: lane, with: [g]}}}, in: ["s[id,k].a"], out: "o/{id}-{k}", run: x}
+  u: {matrix: {n: {from: s, column: sample, with: [g]}}, in: {f: "s[n, *].a", h: "s[n, *].b", m: {from: "t[id=n, *]"}}, out: "{n}", run: x}
+`
+	sheet := table("sample lane g a b", "x 1 G raw/1/r -", "x 2 G raw/2/r far/", "y 1 H raw/3 -")
+	sheet.Items[0][4], sheet.Items[2][4] = "", ""
+	d := expand(t, file, manifest.Lists{"s": sheet})
+	var got []string
+	for i := range d.Tasks {
+		s := d.Tasks[i].Name
+		for _, v := range d.Tasks[i].Items[1:] {
+			s += " " + v.Name + "=" + v.Value
+		}
+		for _, in := range d.Tasks[i].Inputs {
+			s += " " + in.Name + "@" + in.Path
+			if in.Source.Kind == manifest.FromFanIn {
+				for _, it := range d.FanIns[in.Source.Index] {
+					s += " " + it.Label + "<" + it.Path
+				}
+			}
+		}
+		got = append(got, s)
+	}
+	want := []string{
+		"t[id=x,k=1] k=1 g=G a@raw/1/r", "t[id=x,k=2] k=2 g=G a@raw/2/r", "t[id=y,k=1] k=1 g=H a@raw/3",
+		"u[x] g=G f@f 1-r<raw/1/r 2-r<raw/2/r h@h 2-far<far m@m id=x,k=1< id=x,k=2<",
+		"u[y] g=H f@f 1-3<raw/3 m@m id=y,k=1<",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tasks differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestRowsOfSeveralColumnsFaults(t *testing.T) {
+	file := "e3: 1\nname: p\ninputs: {s: {file: s.csv, paths: [a]}, o: {file: o.csv}}\ntasks:\n  t: {%s, out: o, run: x}\n"
+	sheet := manifest.Lists{"s": table("n g a", "x G r", "x H s", "y G t"), "o": table("n", "x", "z")}
+	for _, test := range []struct{ task, want string }{
+		{`matrix: {zip: {n: s.n, k: [1]}}`, "zip: k: want a list of strings"},
+		{`matrix: {zip: {k: [1], n: s.n}}`, "zip: n: a column beside a list"},
+		{`matrix: {zip: {n: s.n, g: o.g}}`, "a zip has columns of one source, and these are of s and o"},
+		{`matrix: {zip: {n: s.n, g: s}}`, `"s" names no column`},
+		{`matrix: {zip: {n: s.n, g: s.h}}`, `s has no column "h"; its columns are n, g, a`},
+		{`matrix: {zip: {m: s.n}}`, "item 1 and item 2 of s are both named x"},
+		{`matrix: {n: {from: s, column: n, with: [g]}}`, "item 1 and item 2 of s have the n x and differ in g"},
+		{`matrix: {n: s.n}, in: ["s[n].a"]`, "s has several files for t[x]; s[n, *].a is a folder of all"},
+		{`matrix: {n: o}, in: ["s[n, *].a"]`, "s has no row for t[z]"},
+	} {
+		d, err := manifest.Parse("f", fmt.Appendf(nil, file, test.task))
+		if err == nil {
+			if d, err = d.Expand(sheet); err == nil {
+				err = d.Faults()
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.task, err, test.want)
 		}
 	}
 }

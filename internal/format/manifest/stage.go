@@ -11,6 +11,7 @@ type claim struct {
 	what    string // input "x" or output "x"
 	path    string
 	glob    string
+	input   *Input // of glob
 	project bool
 	folder  bool // a directory of the project
 	pos     Pos
@@ -38,12 +39,14 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 			}
 			at = t.Inputs[k].Path
 		}
+		c := claim{what: `input "` + p.input.Name + `"`, path: at, glob: p.glob, project: p.project, pos: p.pos}
 		if p.glob != "" {
 			globs++
+			if p.target == nil {
+				c.input = &d.def.Inputs[p.input.Source.Index]
+			}
 		}
-		claims = append(claims, claim{
-			what: `input "` + p.input.Name + `"`, path: at, glob: p.glob, project: p.project, pos: p.pos,
-		})
+		claims = append(claims, c)
 	}
 	where := "task " + b.spec.Base
 	if t != nil {
@@ -71,11 +74,15 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 		case o.glob == "" && o.path == c.path:
 			d.report.add(pos, "give one of them another path", "%s: %s and %s are both at %s", where, o.what, c.what, truncate(c.path))
 		case o.glob == "":
-			d.report.add(pos, "give one of them another path", "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
+			hint := "give one of them another path"
+			if o.project && !c.project {
+				hint += `, or read the folder's own files by a pattern: {glob: "` + o.path + `/*"}, with except: for what is made there`
+			}
+			d.report.add(pos, hint, "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
 		case c.glob == "" && o.path == c.path:
 			d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, truncate(c.path), o.what)
-		case c.glob == "" && !c.project && MatchGlob(o.glob, c.path):
-			d.matched = append(d.matched, matched{c.path, faultAt(d.report.file, pos, "give it another path, or narrow the pattern",
+		case c.glob == "" && !c.project && MatchGlob(o.glob, c.path) && (o.input == nil || !o.input.Except().LeavesIn(c.path)):
+			d.matched = append(d.matched, matched{c.path, faultAt(d.report.file, pos, "give it another path, narrow the pattern, or leave it out by except",
 				"%s: %s at %s matches the pattern of %s", where, c.what, truncate(c.path), o.what)})
 		}
 	})

@@ -122,7 +122,7 @@ func (d *decoder) task(key, value *node) {
 		}
 		d.distinctNames(where, &b, refs, &env)
 		refs = environmentReader{d}.use(where, environment, b.spec, refs)
-		env.Tools, refs = toolFiles(d, env.Tools, toolsPos, refs)
+		refs = toolFiles(d, b.spec, &env, toolsPos, refs)
 		if len(d.report.errs) == before {
 			policy.consistent(where)
 			policy.checkBatch(where, &b)

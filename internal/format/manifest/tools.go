@@ -9,8 +9,9 @@ import "strings"
 func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
 
 // toolFiles takes the files of the project out of the names of tools, and adds inputs for them to the task.
-func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []string, all []wire) {
-	for _, name := range names {
+func toolFiles(d *decoder, s *Spec, env *Environment, pos Pos, refs []wire) []wire {
+	var programs []string
+	for _, name := range env.Tools {
 		if !strings.Contains(name, "/") {
 			programs = append(programs, name)
 			continue
@@ -22,9 +23,11 @@ func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []str
 			d.names[input] = named{index: int32(len(d.def.Inputs)), pos: pos}
 			d.def.Inputs = append(d.def.Inputs, Input{Name: input, Kind: FileInput, Path: d.intern(clean), Executable: &yes, Pos: pos})
 		}
+		s.ToolFiles = append(s.ToolFiles, input)
 		refs = append(refs, wire{name: input, source: input, pos: pos})
 	}
-	return programs, refs
+	env.Tools = programs
+	return refs
 }
 
 // tools reads the names of programs, which are looked up on the PATH, and the paths of programs of the project.
