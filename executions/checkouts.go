@@ -60,6 +60,7 @@ type checkout struct {
 	kept  *tree.Kept
 	info  fs.FileInfo // of tree
 	at    string      // where a command has it, below its working directory
+	made  bool        // for the present command: nothing of an earlier one was used
 }
 
 // treeFolder is the name of the checked-out tree in the checkout's folder.
@@ -126,7 +127,7 @@ func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Ha
 		used := c.kept != nil
 		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, o)
 		if err == nil {
-			c.label, c.hash = label, short(h.String())
+			c.label, c.hash, c.made = label, short(h.String()), !used
 			return c, nil
 		}
 		if !used || ctx.Err() != nil {
@@ -434,6 +435,9 @@ func (b *box) stageKept(ctx context.Context, in record.Input, h objectstore.Hash
 		return false, err
 	}
 	b.kept = append(b.kept, c)
+	if c.made && !b.spec.Room.Closed && !b.x.objects.Shares() {
+		b.x.copies.add(h, c.kept.Bytes())
+	}
 	return true, nil
 }
 

@@ -28,6 +28,8 @@ type LocalObjects interface {
 	Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error)
 	// Materialize writes a copy of an object. A writer to the copy cannot reach the store.
 	Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm FileMode) error
+	// Shares reports whether such a copy of a large object can share its blocks. It is known after the first one.
+	Shares() bool
 	// Refresh protects an object from running collections, as a put would, and reports whether it exists.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
@@ -92,6 +94,7 @@ type Executor struct {
 	images       images
 	environments environments
 	untold       untold
+	copies       copies
 	bash         *bash.Checker // nil: all scripts run in bash
 	programs     runner.Finder
 	opts         Options

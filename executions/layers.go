@@ -86,12 +86,20 @@ func (b *sandbox) anotherRoom() error {
 	return errors.Join(b.unmark(), b.renewScratch())
 }
 
-// layered tells whether an input is to be a layer, and returns its tree's entry: a folder of many files or a large file, at a path
-// that no other input or output has.
+// layered tells whether an input is to be a layer, and returns its tree's entry.
 func (b *box) layered(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
+	if !b.spec.Room.Closed || b.x.checkouts.layers.refused.Load() || len(b.lent) == room.MaxLower {
+		return entry, false, nil
+	}
+	return b.large(ctx, in, h, rel)
+}
+
+// large tells whether an input can be a layer in a closed room, and returns its tree's entry: a folder of many files or
+// a large file, at a path that no other input or output has.
+func (b *box) large(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
 	entry = tree.Entry{Kind: tree.KindDir, Hash: h}
-	if !b.spec.Room.Closed || b.x.checkouts.layers.refused.Load() || len(b.lent) == room.MaxLower || rel == "." || b.ownsInput(in) {
-		return entry, false, nil // the folder of an item moves
+	if rel == "." || b.ownsInput(in) { // the folder of an item moves
+		return entry, false, nil
 	}
 	if in.Kind == record.KindDir {
 		var size treeSize

@@ -124,6 +124,7 @@ func (b *box) stagePath(ctx context.Context, in record.Input, h objectstore.Hash
 			return "", err
 		}
 		_, err := tree.CheckoutIn(ctx, b.x.objects, h, b.work, rel, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: b.strips})
+		b.countCopy(ctx, in, h, rel)
 		return in.Path, err
 	}
 	perm := stagedFile
@@ -133,6 +134,7 @@ func (b *box) stagePath(ctx context.Context, in record.Input, h objectstore.Hash
 	reused, err := b.placeInput(rel)
 	if err == nil && reused {
 		if _, err = objectstore.Rewrite(ctx, b.x.objects, h, b.work, rel, perm); err == nil {
+			b.countCopy(ctx, in, h, rel)
 			return in.Path, nil
 		}
 		if errors.Is(err, objectstore.ErrInUse) {
@@ -144,6 +146,7 @@ func (b *box) stagePath(ctx context.Context, in record.Input, h objectstore.Hash
 	}
 	err = b.x.objects.Materialize(ctx, h, b.work, rel, perm)
 	if err == nil {
+		b.countCopy(ctx, in, h, rel)
 		return in.Path, b.fixMode(rel, perm)
 	}
 	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, b.work, rel, h) {

@@ -18,6 +18,9 @@ func (d *Dir) Materialize(ctx context.Context, h Hash, in Folder, name string, p
 	return err
 }
 
+// Shares reports whether a file that is made of a large object can share its blocks. It is known after the first one.
+func (d *Dir) Shares() bool { return !d.noReflink.Load() }
+
 // A target is the place of a file to be made.
 type target struct {
 	create func(perm fs.FileMode) (*os.File, error)

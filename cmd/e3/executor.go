@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/executions"
 	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/jobs/dispatch"
@@ -142,7 +143,21 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		done()
 		return nil, err
 	}
+	ends = append(ends, func() error { sayCopies(ctx, a, s.Executor); return nil })
 	return done, nil
+}
+
+// sayCopies tells of large inputs that were copied for one command after another, and what would spare that.
+func sayCopies(ctx context.Context, a *app, x *executions.Executor) {
+	n := x.CopiedAgain()
+	if n < executions.MinCopied || ctx.Err() != nil {
+		return
+	}
+	advice := "file systems that can, such as XFS and Btrfs, copy nothing"
+	if x.RoomsShare(ctx) {
+		advice = "in a closed room they share one copy: room: closed in the package file, or --room closed"
+	}
+	a.Notef("Commands had %s of inputs copied again, as files of this disk cannot share blocks; %s", human.Bytes(n), advice)
 }
 
 // sayUnattended prints the command that starts a worker, for a task that no worker takes.

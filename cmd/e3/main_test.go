@@ -51,7 +51,7 @@ func strictMain() {
 //	registry                    starts a registry: $REGISTRY
 //	uv                          puts uv on the PATH
 //
-// and the conditions root (the user is root), busybox (such an image can be made), uv (it can be had) and folder, shared and objects, of which exactly one is true. A repository
+// and the conditions root (the user is root), busybox (such an image can be made), uv (it can be had), reflink (files of scripts can share blocks) and folder, shared and objects, of which exactly one is true. A repository
 // is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
 // its location in advice, and $PLACE or $name_place for its own name. $REFERENCE is the folder of the zips that the
 // TypeScript e3 has written.
@@ -93,6 +93,8 @@ func playScripts(t *testing.T, b *backend) {
 			case "busybox":
 				_, err := testimage.Busybox("")
 				return err == nil, nil
+			case "reflink":
+				return reflinks(), nil
 			case "uv":
 				_, err := testserver.UV()
 				if err != nil {
@@ -105,6 +107,17 @@ func playScripts(t *testing.T, b *backend) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})
+}
+
+// reflinks tells whether files in the folder of temporary files can share blocks.
+func reflinks() bool {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	return os.WriteFile(a, make([]byte, 1<<20), 0o600) == nil && exec.Command("cp", "--reflink=always", a, b).Run() == nil
 }
 
 // TestEveryCommandHasAScript fails if a command has no script.

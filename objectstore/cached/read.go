@@ -88,6 +88,9 @@ func (s *Store) FetchCopy(ctx context.Context, h objectstore.Hash) error {
 // Uncache removes a damaged copy.
 func (s *Store) Uncache(ctx context.Context, h objectstore.Hash) error { return s.local.Delete(ctx, h) }
 
+// Shares is as of the Dir with the copies.
+func (s *Store) Shares() bool { return s.local.Shares() }
+
 // Materialize makes a file with the bytes of h, as Dir.Materialize.
 func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm fs.FileMode) error {
 	_, err := objectstore.Materialize(ctx, s, h, in, name, perm)
