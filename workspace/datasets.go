@@ -260,7 +260,6 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 	if err != nil {
 		return nil, w.states.notRunnable(ctx, s, err)
 	}
-	unknown := &UnknownError{What: "input", Name: name}
 	file, _, part := record.ParamOf(name)
 	var whole *record.PackageInput // the file of parameters of which name may be a part
 	for i := range pkg.Inputs {
@@ -274,16 +273,18 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 		case part && in.Name == file && in.Source == record.FromParams:
 			whole = in
 		}
-		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
 	}
 	if whole != nil {
 		return w.param(ctx, s, whole, name)
 	}
 	if slices.ContainsFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == name }) {
-		unknown.Known = nil // no suggestion: the name is right
-		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
+		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", &UnknownError{What: "input", Name: name})
 	}
-	return nil, unknown
+	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
+	if err != nil {
+		return nil, err
+	}
+	return w.parameter(ctx, pkg, t.inputs, name)
 }
 
 // settable refuses an input that does not hold what a user gave it.

@@ -77,9 +77,22 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 		now, _ := inputs.Get(name)
 		return in, now, nil
 	}
+	in, err := w.parameter(ctx, pkg, inputs, name)
+	if err != nil {
+		return nil, record.Leaf{}, err
+	}
+	now := in.Default
+	in.Default = record.Leaf{Kind: record.LeafUnassigned} // so that the present value decides the kind
+	if k := slices.IndexFunc(pkg.Inputs, func(p record.PackageInput) bool { return p.Name == in.Name }); k >= 0 {
+		in = &pkg.Inputs[k]
+	}
+	return in, now, nil
+}
+
+// parameter finds the value of a file of parameters that a name means: the path of the value, behind the name of the
+// file's input or alone. Its default is the present value.
+func (w *Datasets) parameter(ctx context.Context, pkg *record.Package, inputs record.Node, name string) (found *record.PackageInput, err error) {
 	unknown := &UnknownError{What: "input", Name: name}
-	var found []*record.PackageInput
-	var now record.Leaf
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
 		if settable(in) == nil {
@@ -91,7 +104,7 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 		leaf, _ := inputs.Get(in.Name)
 		all, err := paramsOf(w.states).read(ctx, leaf)
 		if err != nil {
-			return nil, now, &InputError{Input: in.Name, Err: err}
+			return nil, &InputError{Input: in.Name, Err: err}
 		}
 		path, _ := strings.CutPrefix(name, in.Name+".")
 		v, ok := manifest.ValueAt(all, path)
@@ -101,24 +114,20 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 			}
 			continue
 		}
-		if now, err = w.states.putValue(ctx, v); err != nil {
-			return nil, now, err
-		}
 		of := *in
 		of.Name = in.Name + "." + path
-		of.Default = record.Leaf{Kind: record.LeafUnassigned} // so that the present value decides the kind
-		if k := slices.IndexFunc(pkg.Inputs, func(p record.PackageInput) bool { return p.Name == of.Name }); k >= 0 {
-			of = pkg.Inputs[k]
+		if found != nil {
+			return nil, fmt.Errorf("it may be %s or %s: write it out", found.Name, of.Name)
 		}
-		found = append(found, &of)
+		if of.Default, err = w.states.putValue(ctx, v); err != nil {
+			return nil, err
+		}
+		found = &of
 	}
-	switch len(found) {
-	case 0:
-		return nil, now, unknown
-	case 1:
-		return found[0], now, nil
+	if found == nil {
+		return nil, unknown
 	}
-	return nil, now, fmt.Errorf("it may be %s or %s: write it out", found[0].Name, found[1].Name)
+	return found, nil
 }
 
 // override gives one input its value.

@@ -115,6 +115,9 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 		if c.Files != nil {
 			t.files(c.Files)
 		}
+		if c.Values != nil {
+			t.values("      ", c.Values)
+		}
 	}
 	t.more("  ", len(list.Changes)-n, "change")
 }
@@ -124,6 +127,9 @@ func datasetText(c *compare.DatasetChange) string {
 	switch {
 	case c.Files != nil:
 		return filesText(c.Files)
+	case c.Values != nil && len(c.Values.Changes) > 0:
+		n := len(c.Values.Changes) + c.Values.More
+		return fmt.Sprintf("%d of %s", n, human.Count(n+c.Values.Same, "value"))
 	case c.Was == nil:
 		return contentText(c.Is, true)
 	case c.Is == nil:
@@ -301,15 +307,20 @@ func (t *diffText) metrics() {
 		if m.Unknown != "" {
 			t.line("    ? %s", human.Line(m.Unknown))
 		}
-		n := t.shown(len(m.Changes), mostChanges)
-		tab := &render.Table{}
-		for j := range m.Changes[:n] {
-			c := &m.Changes[j]
-			tab.Row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), c.DeltaText())
-		}
-		tab.Write(t.w, "    ")
-		t.more("    ", len(m.Changes)-n+m.More, "value")
+		t.values("    ", &compare.Values{Changes: m.Changes, More: m.More})
 	}
+}
+
+// values shows values that differ, by their keys.
+func (t *diffText) values(indent string, v *compare.Values) {
+	n := t.shown(len(v.Changes), mostChanges)
+	tab := &render.Table{}
+	for j := range v.Changes[:n] {
+		c := &v.Changes[j]
+		tab.Row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), c.DeltaText())
+	}
+	tab.Write(t.w, indent)
+	t.more(indent, len(v.Changes)-n+v.More, "value")
 }
 
 func metricText(v json.RawMessage) string {

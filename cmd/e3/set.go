@@ -28,7 +28,8 @@ func newSet(a *app) *cobra.Command {
 again. Running starts keep the inputs that they began with.
 
 For an input that is a value, give JSON; text that is not JSON is a string. "@file" reads JSON from a file. For an input that
-is a file or a directory, give "@path". "@-" is standard input.
+is a file or a directory, give "@path". "@-" is standard input. A value in a file of parameters is named by its path, with or
+without the name of its input: prod.params.train.rate, prod.train.rate.
 
 A value keeps its kind: null, boolean, integer, float, string, list or mapping. Another kind is usually a mistake (2O for 20),
 and is refused without --change-kind. For an input that is a string, a number is taken as text. An input whose default is null
@@ -66,12 +67,12 @@ func onInput(a *app, do func(ctx context.Context, r *repo.Repo, ws, input string
 			if path.Entry != "" {
 				in, err := r.Workspaces.Datasets.Input(ctx, ws, path.Name)
 				if err == nil && in.Source != record.FromParams {
-					err = usagef("%q is not <workspace>.<input>: an input is set as a whole", name)
-				}
-				if err != nil {
-					return err
+					return usagef("%q is not <workspace>.<input>: an input is set as a whole", name)
 				}
 				input += "." + path.Entry
+			}
+			if in, err := r.Workspaces.Datasets.Input(ctx, ws, input); err == nil {
+				input = in.Name // a parameter may be given by its path alone
 			}
 			return do(ctx, r, ws, input, args[1:])
 		})

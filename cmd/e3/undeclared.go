@@ -43,7 +43,7 @@ func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws string, f failu
 
 // hintsOf are the hints for a failed execution.
 func hintsOf(ctx context.Context, r *repo.Repo, ws string, f failure, lines []string) ([]string, error) {
-	if !propose.TellsOfFiles(lines) {
+	if !propose.TellsOfMissing(lines) {
 		return nil, nil
 	}
 	p, err := r.Workspaces.Datasets.Project(ctx, ws)
@@ -115,7 +115,7 @@ func failedRun(ctx context.Context, r *repo.Repo, project string, f failure) (*p
 	return run, nil
 }
 
-// sourcesOf are the names of the inputs and tasks that a task reads.
+// sourcesOf are the names of the inputs and tasks that a task reads, also those of parts of a file of parameters.
 func sourcesOf(pkg *record.Package, task string) (names []string) {
 	i := slices.IndexFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == task })
 	if i < 0 {
@@ -127,6 +127,9 @@ func sourcesOf(pkg *record.Package, task string) (names []string) {
 			all = append(all, item.Task, item.Input)
 		}
 		for _, name := range all {
+			if _, _, part := record.PartOf(name); part {
+				names = append(names, name)
+			}
 			base, _, _ := strings.Cut(name, "[")
 			if base, _, _ = strings.Cut(base, "."); base != "" && !slices.Contains(names, base) {
 				names = append(names, base)

@@ -39,10 +39,10 @@ var (
 	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`)                   // in the open and in a closed room
 )
 
-// TellsOfFiles reports whether lines name anything as missing.
-func TellsOfFiles(lines []string) bool {
+// TellsOfMissing reports whether lines name a file, a package or a value as missing.
+func TellsOfMissing(lines []string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
-		return missesFile.MatchString(line) || missesModule.MatchString(line) || missesPackage.MatchString(line)
+		return missesFile.MatchString(line) || missesModule.MatchString(line) || missesPackage.MatchString(line) || missesValue.MatchString(line)
 	})
 }
 
@@ -125,7 +125,7 @@ func modules(lines []string) (list [][]string) {
 	return list
 }
 
-// Hints says what to do about files that a failed command misses, by the lines of its message. roots are the absolute
+// Hints says what to do about files and values that a failed command misses, by the lines of its message. roots are the absolute
 // names of the project.
 func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []string {
 	base, _, _ := strings.Cut(run.Task, "[")
@@ -154,6 +154,7 @@ func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []st
 	}
 	if h.hints = append(h.hints, h.undeclared()...); len(h.hints) == 0 {
 		h.lacksPackage(lines)
+		h.lacksValue(lines)
 	}
 	return h.hints
 }

@@ -41,7 +41,7 @@ type Workspaces interface {
 // Bounds of the lists in a result; further elements are only counted.
 const (
 	MaxFiles   = 1000 // changes of files within a directory
-	MaxMetrics = 1000 // keys of a metrics file that differ
+	MaxMetrics = 1000 // keys of a metrics file, or of a mapping, that differ
 	maxText    = 4 << 10
 )
 
@@ -84,6 +84,14 @@ type DatasetChange struct {
 	Was    *Dataset `json:"was,omitempty"`
 	Is     *Dataset `json:"is,omitempty"`
 	Files  *Files   `json:"files,omitempty"`
+	Values *Values  `json:"values,omitempty"` // of two mappings
+}
+
+// Values are the values in a mapping that differ, such as those of a file of parameters.
+type Values struct {
+	Changes []Metric `json:"changes"` // by key
+	Same    int      `json:"same"`
+	More    int      `json:"more,omitempty"`
 }
 
 // A Dataset describes a side's dataset. Values and sizes are nil if they cannot be read in reasonable time.
@@ -163,7 +171,7 @@ type Metrics struct {
 	Unknown string   `json:"unknown,omitempty"`
 }
 
-// A Metric is one value of a metrics file. Nested keys are joined by dots, elements of lists have their index in
+// A Metric is one value of a metrics file or of a mapping. Nested keys are joined by dots, elements of lists have their index in
 // brackets.
 type Metric struct {
 	Key     string          `json:"key"`

@@ -87,6 +87,9 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 			d.Same++
 			continue
 		}
+		if file, _, ok := record.ParamOf(name); ok && hadA && hasB && differs(was, is, file) {
+			continue // its file says which values differ
+		}
 		change, err := c.dataset(name, was, is)
 		if err != nil {
 			return d, err
@@ -94,6 +97,13 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 		d.Changes = append(d.Changes, change)
 	}
 	return d, nil
+}
+
+// differs reports whether both sides have a dataset, with other content.
+func differs(was, is *datasets, name string) bool {
+	a, hadA := was.leaves[name]
+	b, hasB := is.leaves[name]
+	return hadA && hasB && !sameLeaf(a, b)
 }
 
 func (d *datasets) has(name string) bool {
@@ -144,10 +154,31 @@ func (c *comparison) dataset(name string, was, is *datasets) (DatasetChange, err
 	default:
 		d.Change = Removed
 	}
-	if trees {
+	switch {
+	case trees:
 		d.Files, err = c.files(a.Hash, b.Hash)
+	case hadA && hasB && a.Kind == record.LeafValue && b.Kind == record.LeafValue:
+		d.Values, err = c.values(a, b)
 	}
 	return d, err
+}
+
+// values compares the values in two mappings; nil for what is no mapping, or cannot be read as one.
+func (c *comparison) values(was, is record.Leaf) (*Values, error) {
+	parts := [2]map[string]json.RawMessage{{}, {}}
+	for k, leaf := range []record.Leaf{was, is} {
+		text, err := []*side{c.was, c.is}[k].valueText(c.ctx, leaf)
+		if err == nil && (len(text) == 0 || text[0] != '{') {
+			return nil, nil
+		}
+		if err == nil {
+			err = spread(parts[k], "", text)
+		}
+		if err != nil {
+			return nil, context.Cause(c.ctx)
+		}
+	}
+	return compareValues(parts[0], parts[1]), nil
 }
 
 // describe describes a dataset. It measures the content of a directory only if whole is true.

@@ -95,23 +95,31 @@ func (c *comparison) metricsFile(sides *[2]viewed) (*Metrics, error) {
 	if m.Unknown != "" {
 		return m, nil
 	}
-	keys := maps.Clone(values[0])
-	maps.Copy(keys, values[1])
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		change, differs := compareMetric(key, values[0][key], values[1][key])
-		switch {
-		case !differs:
-			m.Same++
-		case len(m.Changes) < MaxMetrics:
-			m.Changes = append(m.Changes, change)
-		default:
-			m.More++
-		}
-	}
-	if len(m.Changes) == 0 {
+	v := compareValues(values[0], values[1])
+	if len(v.Changes) == 0 {
 		return nil, nil // other bytes, the same values
 	}
+	m.Changes, m.Same, m.More = v.Changes, v.Same, v.More
 	return m, nil
+}
+
+// compareValues compares values by their keys.
+func compareValues(was, is map[string]json.RawMessage) *Values {
+	v := &Values{Changes: []Metric{}}
+	keys := maps.Clone(was)
+	maps.Copy(keys, is)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		change, differs := compareMetric(key, was[key], is[key])
+		switch {
+		case !differs:
+			v.Same++
+		case len(v.Changes) < MaxMetrics:
+			v.Changes = append(v.Changes, change)
+		default:
+			v.More++
+		}
+	}
+	return v
 }
 
 // compareMetric compares two values; one may be missing.

@@ -88,6 +88,17 @@ func mirror(d *compare.Difference) *compare.Difference {
 		}
 		return c
 	}
+	metrics := func(list []compare.Metric) (out []compare.Metric) {
+		for _, c := range list {
+			c.Change, c.Was, c.Is = turn(c.Change), c.Is, c.Was
+			if c.Delta != nil {
+				delta := -*c.Delta
+				c.Delta = &delta
+			}
+			out = append(out, c)
+		}
+		return out
+	}
 	datasets := func(list compare.Datasets) compare.Datasets {
 		out := compare.Datasets{Same: list.Same, Unknown: list.Unknown}
 		for _, c := range list.Changes {
@@ -100,6 +111,9 @@ func mirror(d *compare.Difference) *compare.Difference {
 					files.Changes = append(files.Changes, x)
 				}
 				c.Files = &files
+			}
+			if v := c.Values; v != nil {
+				c.Values = &compare.Values{Changes: metrics(v.Changes), Same: v.Same, More: v.More}
 			}
 			out.Changes = append(out.Changes, c)
 		}
@@ -116,16 +130,7 @@ func mirror(d *compare.Difference) *compare.Difference {
 		m.Tasks.Changes = append(m.Tasks.Changes, c)
 	}
 	for _, x := range d.Metrics {
-		changes := x.Changes
-		x.Changes = nil
-		for _, c := range changes {
-			c.Change, c.Was, c.Is = turn(c.Change), c.Is, c.Was
-			if c.Delta != nil {
-				delta := -*c.Delta
-				c.Delta = &delta
-			}
-			x.Changes = append(x.Changes, c)
-		}
+		x.Changes = metrics(x.Changes)
 		m.Metrics = append(m.Metrics, x)
 	}
 	m.Durations = compare.Durations{

@@ -239,7 +239,7 @@ func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage
 			list[name], _ = json.Marshal(leaf.Hash[:min(len(leaf.Hash), 8)])
 			continue
 		}
-		text, err := s.valueText(ctx, d, leaf)
+		text, err := d.valueText(ctx, leaf)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", name, err)
 		}
@@ -276,7 +276,7 @@ func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage
 const maxParams = 16 << 20
 
 // valueText is a value as JSON; null if it is gone.
-func (s Stores) valueText(ctx context.Context, d *side, leaf record.Leaf) (json.RawMessage, error) {
+func (d *side) valueText(ctx context.Context, leaf record.Leaf) (json.RawMessage, error) {
 	h, err := objectstore.ParseHash(leaf.Hash)
 	if err != nil {
 		return nil, err
