@@ -118,7 +118,7 @@ func (f *folder) walk() error {
 		stem := strings.ToLower(strings.TrimSuffix(name, path.Ext(name)))
 		_, program := interpreters[ext]
 		switch {
-		case slices.Contains([]string{"makefile", "gnumakefile", "snakefile", "taskfile", "dvc", "justfile"}, stem) && !strings.Contains(p, "/"):
+		case special(p):
 			f.special = append(f.special, p)
 		case slices.Contains(notData, stem):
 		case program:
@@ -145,14 +145,15 @@ func (f *folder) head() {
 		f.Head = append(f.Head, fmt.Sprintf("Only the first %d files were looked at.", mostFiles))
 	}
 	for _, p := range f.special {
-		switch stem, _, _ := strings.Cut(strings.ToLower(p), "."); stem {
-		case "makefile", "gnumakefile":
+		switch peer := peerOf(p); peer {
+		case "make":
 			f.Head = append(f.Head, "", p+" is here. A rule of it becomes a task by hand: the target is out, the prerequisites are in, the recipe is run",
-				"(with $x for $$x, \"$out\" for $@, and the names of the inputs for $< and $^).")
-		case "dvc":
+				"(with $x for $$x, \"$out\" for $@, and the names of the inputs for $< and $^). doc/coming-from.md has the idioms of make.")
+		case "":
 			f.Head = append(f.Head, "", p+" is here: e3 new --from "+p+" turns it into a package file.")
 		default:
-			f.Head = append(f.Head, "", p+" is here. Its rules become tasks by hand: what they read is in, what they write is out, the command is run.")
+			f.Head = append(f.Head, "", p+" is here, of "+peer+". Its rules become tasks by hand: what they read is in, what they write is out, the",
+				"command is run. doc/coming-from.md has the idioms of other programs beside those of e3.")
 		}
 	}
 	if len(f.notebooks) > 0 {
