@@ -185,7 +185,11 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 			return
 		}
 		if v.kind != listNode || f.from != nil {
-			d.wrongType(at, v, "a list of strings, numbers or booleans; or for all dimensions a column, like samples.name")
+			if f.from != nil {
+				d.columnBesideList(at, v)
+			} else {
+				d.wrongType(at, v, "a list of strings, numbers or booleans, or a column like samples.name")
+			}
 			ok = false
 			return
 		}
@@ -221,7 +225,7 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 	}
 	switch {
 	case len(f.dims) > 0:
-		d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column beside a list", where)
+		d.columnBesideList(where, n)
 		return false
 	case use.by != "" || column == "":
 		d.report.add(n.pos, "write "+use.text+".column", "%s: %q names no column", where, truncate(use.text))
@@ -238,6 +242,10 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 	}
 	f.from.dims = append(f.from.dims, constant{name, d.intern(column)})
 	return true
+}
+
+func (d matrixReader) columnBesideList(where string, n *node) {
+	d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column and a list in one zip", where)
 }
 
 // columnOf is the column of the source that a dimension of this name takes its items from; "" if it is not known.
