@@ -120,6 +120,9 @@ func (f *folder) walk() error {
 		switch {
 		case special(p):
 			f.special = append(f.special, p)
+			if program {
+				f.scripts = append(f.scripts, p) // what it sources is part of it
+			}
 		case slices.Contains(notData, stem):
 		case program:
 			f.scripts = append(f.scripts, p)
@@ -255,11 +258,14 @@ func (f *folder) read() {
 	for _, p := range f.scripts {
 		_, err := fs.Stat(f.fsys, path.Dir(p)+"/__init__.py")
 		ofPackage := path.Ext(p) == ".py" && err == nil && !strings.Contains(f.texts[p], "__main__")
-		if f.imported[p] != nil || ofPackage || tests().MatchString(p) {
+		if f.imported[p] != nil || ofPackage || tests().MatchString(p) || peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p]) {
 			f.modules = append(f.modules, p)
 		}
 	}
 }
+
+// ofSnakemake is in scripts that only a rule of Snakemake can start.
+var ofSnakemake = pattern(`\bsnakemake[.@](input|output|params|wildcards|threads|config)\b`)
 
 // tests are files of tests, by their names.
 var tests = pattern(`(^|/)(tests?/|conftest\.py$|test_[^/]*\.py$|[^/]*_test\.py$)`)
