@@ -100,12 +100,24 @@ func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
 
 // beside is the path of a file, relative if it is in the working directory or below.
 func beside(path string) string {
-	dir, err := os.Getwd()
-	if real, e := filepath.EvalSymlinks(dir); e == nil {
-		dir = real
-	}
+	dir, err := workingFolder()
 	if rel, e := filepath.Rel(dir, path); err == nil && e == nil && filepath.IsLocal(rel) {
 		return rel
 	}
 	return path
+}
+
+// holdsWorkingFolder reports whether the working directory is a folder or lies below it.
+func holdsWorkingFolder(folder string) bool {
+	dir, err := workingFolder()
+	rel, e := filepath.Rel(folder, dir)
+	return err == nil && e == nil && filepath.IsLocal(rel)
+}
+
+func workingFolder() (string, error) {
+	dir, err := os.Getwd()
+	if real, e := filepath.EvalSymlinks(dir); e == nil {
+		dir = real
+	}
+	return dir, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,10 +72,34 @@ func (a *app) only(ctx context.Context, r *repo.Repo) (string, error) {
 		return "", err
 	}
 	if main == "" {
-		return "", usagef("there are several workspaces: name one of %s", human.Few(names))
+		return a.ofFolder(ctx, r, names)
 	}
 	a.Notef("Workspace %s; to mean an experiment, name it: %s", human.Line(main), human.Line(human.Few(slices.DeleteFunc(names, func(ws string) bool { return ws == main }))))
 	return main, nil
+}
+
+// ofFolder returns the workspace that follows the package file of this folder, or of the nearest one above: each clone
+// of a project that shares a repository has its own.
+func (a *app) ofFolder(ctx context.Context, r *repo.Repo, names []string) (string, error) {
+	found, file := "", ""
+	for _, ws := range names {
+		p, err := r.Workspaces.Datasets.Project(ctx, ws)
+		switch {
+		case errors.Is(err, workspace.ErrNotDeployed):
+		case err != nil:
+			return "", err
+		case p.File == "" || !holdsWorkingFolder(p.Folder):
+		case file == "" || len(p.Folder) > len(filepath.Dir(file)):
+			found, file = ws, p.File
+		case p.Folder == filepath.Dir(file): // none of the two is meant
+			found = ""
+		}
+	}
+	if found == "" {
+		return "", usagef("there are several workspaces: name one of %s", human.Few(names))
+	}
+	a.Notef("Workspace %s, which follows %s", human.Line(found), human.Line(beside(file)))
+	return found, nil
 }
 
 // errUnnamed is wrapped if an argument names a dataset or task, but no workspace.

@@ -20,14 +20,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"e3/cmd/e3/internal/term"
-	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/internal/human"
-	"e3/internal/insight/explain"
 	"e3/internal/repo"
 	"e3/internal/resultdir"
 	"e3/objectstore"
@@ -538,43 +536,6 @@ func countsWaiting(state record.RunState, s record.Summary, waiting int64) strin
 	}
 	s.Skipped -= waiting
 	return counts(state, s) + fmt.Sprintf(", %d waiting", waiting)
-}
-
-// explainFailures prints the first failures with the ends of their logs.
-func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
-	const most = 3
-	for _, f := range failures[:min(len(failures), most)] {
-		explainFailure(ctx, a, r, location, ws, f)
-	}
-	if n := len(failures) - most; n > 0 {
-		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(n, "failure"), human.Quoted(location), ws)
-	}
-}
-
-// explainFailure shows the end of a failed task's log and where the rest is.
-func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
-	a.Notef("\n%s: %s", human.Line(f.task), human.Line(a.addressed(f.message)))
-	if note := explain.ExitNote(f.message); note != "" {
-		a.Notef("  %s", note)
-	}
-	flag := ""
-	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
-		lines, stream := failureLines(ctx, r.Executions, key, f.execution)
-		for _, line := range lines {
-			a.Notef("  | %s", human.Line(line))
-		}
-		sayUndeclared(ctx, a, r, ws, f, lines)
-		if stream == executions.Stderr {
-			flag = " --stderr"
-		}
-	}
-	if f.key == "" { // nothing was to run
-		return
-	}
-	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), flag)
-	if f.left {
-		sayFolder(ctx, a, r, location, ws, f)
-	}
 }
 
 // runExit is the exit code of a run that has ended.

@@ -118,8 +118,11 @@ func (f *folder) walk() error {
 		stem := strings.ToLower(strings.TrimSuffix(name, path.Ext(name)))
 		_, program := interpreters[ext]
 		switch {
-		case slices.Contains([]string{"makefile", "gnumakefile", "snakefile", "taskfile", "dvc", "justfile"}, stem) && !strings.Contains(p, "/"):
+		case special(p):
 			f.special = append(f.special, p)
+			if program {
+				f.scripts = append(f.scripts, p) // what it sources is part of it
+			}
 		case slices.Contains(notData, stem):
 		case program:
 			f.scripts = append(f.scripts, p)
@@ -145,14 +148,15 @@ func (f *folder) head() {
 		f.Head = append(f.Head, fmt.Sprintf("Only the first %d files were looked at.", mostFiles))
 	}
 	for _, p := range f.special {
-		switch stem, _, _ := strings.Cut(strings.ToLower(p), "."); stem {
-		case "makefile", "gnumakefile":
+		switch peer := peerOf(p); peer {
+		case "make":
 			f.Head = append(f.Head, "", p+" is here. A rule of it becomes a task by hand: the target is out, the prerequisites are in, the recipe is run",
-				"(with $x for $$x, \"$out\" for $@, and the names of the inputs for $< and $^).")
-		case "dvc":
+				"(with $x for $$x, \"$out\" for $@, and the names of the inputs for $< and $^). doc/coming-from.md has the idioms of make.")
+		case "":
 			f.Head = append(f.Head, "", p+" is here: e3 new --from "+p+" turns it into a package file.")
 		default:
-			f.Head = append(f.Head, "", p+" is here. Its rules become tasks by hand: what they read is in, what they write is out, the command is run.")
+			f.Head = append(f.Head, "", p+" is here, of "+peer+". Its rules become tasks by hand: what they read is in, what they write is out, the",
+				"command is run. doc/coming-from.md has the idioms of other programs beside those of e3.")
 		}
 	}
 	if len(f.notebooks) > 0 {
@@ -254,11 +258,14 @@ func (f *folder) read() {
 	for _, p := range f.scripts {
 		_, err := fs.Stat(f.fsys, path.Dir(p)+"/__init__.py")
 		ofPackage := path.Ext(p) == ".py" && err == nil && !strings.Contains(f.texts[p], "__main__")
-		if f.imported[p] != nil || ofPackage || tests().MatchString(p) {
+		if f.imported[p] != nil || ofPackage || tests().MatchString(p) || peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p]) {
 			f.modules = append(f.modules, p)
 		}
 	}
 }
+
+// ofSnakemake is in scripts that only a rule of Snakemake can start.
+var ofSnakemake = pattern(`\bsnakemake[.@](input|output|params|wildcards|threads|config)\b`)
 
 // tests are files of tests, by their names.
 var tests = pattern(`(^|/)(tests?/|conftest\.py$|test_[^/]*\.py$|[^/]*_test\.py$)`)

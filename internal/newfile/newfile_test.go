@@ -81,6 +81,35 @@ func TestFolderOfPython(t *testing.T) {
 	}
 }
 
+// Scripts of a pipeline of another program, and the pipeline itself, are no tasks.
+func TestScriptsOfOtherPrograms(t *testing.T) {
+	d, err := newfile.FromFolder(fstest.MapFS{
+		"_targets.R":            {Data: []byte(`source("R/f.R")`)},
+		"R/f.R":                 {Data: []byte(`f <- function(x) read.csv("a.csv")`)},
+		"dodo.py":               {Data: []byte("def task_x(): pass\n")},
+		"workflow/Snakefile":    {Data: []byte("rule a:\n")},
+		"workflow/scripts/a.py": {Data: []byte("open(snakemake.output[0], 'w')\n")},
+		"run.R":                 {Data: []byte(`write.csv(read.csv("a.csv"), "b.csv")`)},
+		"a.csv":                 {Data: []byte("a\n")},
+	}, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDraft(t, d, false)
+	text := d.Text()
+	for _, want := range []string{"# _targets.R is here, of targets.", "# dodo.py is here, of doit.", "# workflow/Snakefile is here, of Snakemake.", "  run:\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the file lacks %q:\n%s", want, text)
+		}
+	}
+	_, tasks, _ := strings.Cut(text, "\ntasks:")
+	for _, name := range []string{"_targets", "dodo", "f.R", "a.py"} {
+		if strings.Contains(tasks, name) {
+			t.Errorf("a task has %s:\n%s", name, tasks)
+		}
+	}
+}
+
 // TestCommandsStayAsTheyWere compares what becomes of a stage.
 func TestCommandsStayAsTheyWere(t *testing.T) {
 	for name, test := range map[string]struct{ dvc, want, notes string }{

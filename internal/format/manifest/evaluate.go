@@ -153,6 +153,15 @@ func (d expander) factorRows(b *base, f *factor, before row) (head row, rows []r
 	if !known {
 		return f.names(), nil
 	}
+	if use.files != nil && len(l.Items) > 0 {
+		if len(l.Files) == 0 {
+			b.fail(d, f.pos, "matrix: %s is no folder, so it has no files", use.text)
+			return f.names(), nil
+		}
+		if l = use.matching(l); len(l.Items) == 0 {
+			d.doubt(use.pos, "task %s: matrix: no file of %s matches the pattern of %s", b.spec.Base, use.text, use.name)
+		}
+	}
 	return d.itemRows(b, &use, l)
 }
 

@@ -34,6 +34,7 @@ type itemsOf struct {
 	dims    []constant // of a zip: the dimensions and the columns that name a row together
 	by      string     // the column that names an item; "": the column with the dimension's name
 	column  string     // used in place of by: an item for each distinct value of this column
+	files   *Pattern   // of a folder: the files that are items; their name stands for the dimension's
 	with    []constant // the columns that become constants, unless withAll
 	withAll bool
 	// the input of the reference, if it names a value of a file of parameters; else 0, which is never such an input
@@ -50,7 +51,7 @@ type entry struct {
 }
 
 var (
-	sourceKeys = []string{"from", "by", "column", "with"}
+	sourceKeys = []string{"from", "by", "column", "files", "with"}
 	joinKeys   = []string{"zip", "include", "exclude"}
 )
 
@@ -184,7 +185,11 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 			return
 		}
 		if v.kind != listNode || f.from != nil {
-			d.wrongType(at, v, "a list of strings, numbers or booleans; or for all dimensions a column, like samples.name")
+			if f.from != nil {
+				d.columnBesideList(at, v)
+			} else {
+				d.wrongType(at, v, "a list of strings, numbers or booleans, or a column like samples.name")
+			}
 			ok = false
 			return
 		}
@@ -220,7 +225,7 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 	}
 	switch {
 	case len(f.dims) > 0:
-		d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column beside a list", where)
+		d.columnBesideList(where, n)
 		return false
 	case use.by != "" || column == "":
 		d.report.add(n.pos, "write "+use.text+".column", "%s: %q names no column", where, truncate(use.text))
@@ -237,6 +242,10 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 	}
 	f.from.dims = append(f.from.dims, constant{name, d.intern(column)})
 	return true
+}
+
+func (d matrixReader) columnBesideList(where string, n *node) {
+	d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column and a list in one zip", where)
 }
 
 // columnOf is the column of the source that a dimension of this name takes its items from; "" if it is not known.
@@ -306,6 +315,8 @@ func (d matrixReader) itemsOf(where, name string, n *node) *itemsOf {
 			f.by = d.text(where+": by", v)
 		case "column":
 			f.column = d.text(where+": column", v)
+		case "files":
+			f.files = d.itemFiles(where+": files", name, v)
 		case "with":
 			f.withAll = false
 			f.with = d.constants(where+": with", v)
@@ -317,11 +328,57 @@ func (d matrixReader) itemsOf(where, name string, n *node) *itemsOf {
 	case from == nil:
 		d.report.add(n.pos, "write {from: source}, or a list of items", "%s: the source of the items is missing", where)
 		return nil
+	case f.files != nil && (f.by != "" || f.column != "" || !f.withAll):
+		d.report.add(n.pos, "leave the other one out", "%s: files are of a folder, by, column and with of a table", where)
+		return nil
 	case f.by != "" && f.column != "":
 		d.report.add(n.pos, "by: an item for each row; column: one for each distinct value", "%s: both by and column are given", where)
 		return nil
 	}
 	return d.sourceItems(where, f, from)
+}
+
+// itemFiles reads the pattern of the files of a folder that are items: a name of a file with the dimension in braces.
+func (d matrixReader) itemFiles(where, name string, n *node) *Pattern {
+	text := d.text(where, n)
+	p, err := ParsePattern(text)
+	switch {
+	case text == "": // reported
+	case err != nil:
+		d.report.add(n.pos, "", "%s: %q: %v", where, truncate(text), err)
+	case strings.Contains(text, "/") || len(p.Names) != 1 || p.Names[0] != name:
+		d.report.add(n.pos, "write {"+name+"} for what differs in the names of the files, as {"+name+"}.txt", "%s: %q is not the name of a file with {%s}", where, truncate(text), name)
+	default:
+		return p
+	}
+	return nil
+}
+
+// matching returns the items of a folder whose files the pattern of a source matches, each by the text of its dimension.
+func (f *itemsOf) matching(l *List) *List {
+	if f.files == nil || len(l.Files) != len(l.Items) {
+		return l
+	}
+	m := &List{Names: 1, Columns: []string{f.name}}
+	for _, file := range l.Files {
+		if texts, ok := f.files.Match(strings.TrimSuffix(file, "/")); ok {
+			m.Items, m.Files = append(m.Items, texts), append(m.Files, file)
+		}
+	}
+	return m
+}
+
+// matching returns the items of a source as the matrix of a task names them.
+func (b *base) matching(source, entry string, l *List) *List {
+	if b.items == nil {
+		return l
+	}
+	for i := range b.items.factors {
+		if f := b.items.factors[i].from; f != nil && f.files != nil && f.ref.name == source && f.ref.entry == entry {
+			return f.matching(l)
+		}
+	}
+	return l
 }
 
 func (d matrixReader) sourceItems(where string, f *itemsOf, n *node) *itemsOf {

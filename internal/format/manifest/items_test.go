@@ -326,3 +326,36 @@ func TestRoomOfGrown(t *testing.T) {
 		}
 	}
 }
+
+// A pattern says which files of a folder are items, and what of their names names them.
+func TestFilesOfFolder(t *testing.T) {
+	file := `e3: 1
+name: p
+tasks:
+  split: {out: parts/, run: x}
+  t: {matrix: {id: {from: split, files: "{id}.fa"}}, in: {part: "split[id]"}, out: "o/{id}.txt", run: x}
+  u: {in: ["t[*]"], out: u, run: x}
+`
+	list := &manifest.List{Names: 1, Columns: []string{""}, Items: [][]string{{"a.fa"}, {"a.fai"}, {"b.fa"}, {".fa"}}, Files: []string{"a.fa", "a.fai", "b.fa", ".fa"}}
+	d := expand(t, file, manifest.Lists{"split": list})
+	var got []string
+	for i := range d.Tasks {
+		s := d.Tasks[i].Name
+		for _, in := range d.Tasks[i].Inputs {
+			s += " " + in.Path
+		}
+		got = append(got, s)
+	}
+	if diff := cmp.Diff([]string{"split", "t[a] parts/a.fa", "t[b] parts/b.fa", "u t"}, got); diff != "" {
+		t.Errorf("tasks differ (-want +got):\n%s", diff)
+	}
+	for pattern, want := range map[string]string{
+		`"{x}.fa"`: `"{x}.fa" is not the name of a file with {id}`, `"a/{id}"`: "is not the name of a file with {id}", `id.fa`: "has no {name}",
+		`"{id}.fa", by: k`: "files are of a folder, by, column and with of a table",
+	} {
+		_, err := manifest.Parse("f", []byte(strings.Replace(file, `"{id}.fa"`, pattern, 1)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("files: %s: %v, want %q", pattern, err, want)
+		}
+	}
+}

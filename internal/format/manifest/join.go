@@ -252,6 +252,11 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	if !known {
 		return in, false
 	}
+	if p.target != nil {
+		l = b.matching(p.target.spec.Base, p.entry, l)
+	} else if len(l.Files) > 0 {
+		l = b.matching(d.def.Inputs[in.Source.Index].Name, "", l)
+	}
 	set := j.files[s.Key]
 	if set == nil {
 		set = &fileSet{}

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"slices"
+	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 
@@ -77,11 +78,25 @@ func (l *linter) unusedInputs() {
 	}
 }
 
+// words are the inputs of a task whose values are texts of several words, such as options of a program: a script may
+// split them.
+func (l *linter) words(t *Task) map[string]bool {
+	words := map[string]bool{}
+	for _, in := range t.Inputs {
+		if in.Source.Kind == FromInput && in.Kind == Scalar {
+			text, _ := l.def.Inputs[in.Source.Index].Value.(string)
+			words[in.Name] = strings.ContainsAny(text, " \t\n")
+		}
+	}
+	return words
+}
+
 func (l *linter) task(t *Task) {
 	names := make([]string, 0, len(t.Inputs)+len(t.Outputs)+len(t.Items))
 	for i := range t.Inputs {
 		names = append(names, t.Inputs[i].Name)
 	}
+	words := l.words(t)
 	for i := range t.Outputs {
 		names = append(names, t.Outputs[i].Name)
 	}
@@ -94,7 +109,7 @@ func (l *linter) task(t *Task) {
 			declared[name] = true
 		}
 		for _, use := range unquoted(l.shell, t.Command.Shell) {
-			if declared[use.name] {
+			if declared[use.name] && !words[use.name] {
 				delete(declared, use.name) // warn once for each task and name
 				l.warn(t.RunPos, `task %s: line %d of the script uses $%s outside of double quotes; write "$%s"`, t.Base, use.line, use.name, use.name)
 			}

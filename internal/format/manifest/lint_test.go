@@ -68,6 +68,22 @@ tasks:
 	}
 }
 
+// A value of several words, such as the options of a program, may be split; one word may get several.
+func TestLintOptions(t *testing.T) {
+	got := lint(t, `e3: 1
+name: p
+inputs:
+  flags: {value: "-O2 -Wall"}
+  level: {value: high}
+tasks:
+  a: {in: [flags, level], out: o, run: 'cc $flags $level > "$out"'}
+`)
+	want := []string{`f:7:40: task a: line 1 of the script uses $level outside of double quotes; write "$level"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings differ (-want +got):\n%s", diff)
+	}
+}
+
 // TestUnquoted lints scripts with a single input x.
 func TestUnquoted(t *testing.T) {
 	for script, warned := range map[string]bool{

@@ -130,8 +130,8 @@ func TestRowsOfSeveralColumnsFaults(t *testing.T) {
 	file := "e3: 1\nname: p\ninputs: {s: {file: s.csv, paths: [a]}, o: {file: o.csv}}\ntasks:\n  t: {%s, out: o, run: x}\n"
 	sheet := manifest.Lists{"s": table("n g a", "x G r", "x H s", "y G t"), "o": table("n", "x", "z")}
 	for _, test := range []struct{ task, want string }{
-		{`matrix: {zip: {n: s.n, k: [1]}}`, "zip: k: want a list of strings"},
-		{`matrix: {zip: {k: [1], n: s.n}}`, "zip: n: a column beside a list"},
+		{`matrix: {zip: {n: s.n, k: [1]}}`, "zip: k: a column and a list in one zip"},
+		{`matrix: {zip: {k: [1], n: s.n}}`, "zip: n: a column and a list in one zip"},
 		{`matrix: {zip: {n: s.n, g: o.g}}`, "a zip has columns of one source, and these are of s and o"},
 		{`matrix: {zip: {n: s.n, g: s}}`, `"s" names no column`},
 		{`matrix: {zip: {n: s.n, g: s.h}}`, `s has no column "h"; its columns are n, g, a`},

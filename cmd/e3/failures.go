@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/human"
+	"e3/internal/insight/explain"
+	"e3/internal/repo"
+)
+
+// A shownFailure is a failure with the end of its log, and the tasks of its family that failed in the same way.
+type shownFailure struct {
+	failure
+	lines  []string
+	stream executions.Stream
+	also   []string
+}
+
+// explainFailures prints the first failures with the ends of their logs. Items of a matrix that failed alike are told
+// together.
+func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
+	const most, mostRead = 3, 200
+	var shown []*shownFailure
+	alike := map[string]*shownFailure{}
+	told := 0
+	for _, f := range failures[:min(len(failures), mostRead)] {
+		s := &shownFailure{failure: f}
+		if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
+			s.lines, s.stream = failureLines(ctx, r.Executions, key, f.execution)
+		}
+		family, _, _ := strings.Cut(f.task, "[")
+		kind := strings.Join(append([]string{family, f.message}, s.lines...), "\n")
+		switch first := alike[kind]; {
+		case first != nil:
+			first.also = append(first.also, f.task)
+		case len(shown) == most:
+			continue
+		default:
+			alike[kind] = s
+			shown = append(shown, s)
+		}
+		told++
+	}
+	said := map[string]bool{}
+	for _, s := range shown {
+		explainFailure(ctx, a, r, location, ws, s, said)
+	}
+	if n := len(failures) - told; n > 0 {
+		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(n, "failure"), human.Quoted(location), ws)
+	}
+}
+
+// explainFailure shows the end of a failed task's log and where the rest is.
+func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f *shownFailure, said map[string]bool) {
+	a.Notef("\n%s: %s", human.Line(f.task), human.Line(a.addressed(f.message)))
+	if note := explain.ExitNote(f.message); note != "" {
+		a.Notef("  %s", note)
+	}
+	for _, line := range f.lines {
+		a.Notef("  | %s", human.Line(line))
+	}
+	if len(f.also) > 0 {
+		a.Notef("  the same in %s", human.Line(human.Few(f.also)))
+	}
+	sayUndeclared(ctx, a, r, ws, f.failure, f.lines, said)
+	if f.key == "" { // nothing was to run
+		return
+	}
+	flag := ""
+	if f.stream == executions.Stderr {
+		flag = " --stderr"
+	}
+	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), flag)
+	if f.left {
+		sayFolder(ctx, a, r, location, ws, f.failure)
+	}
+}
