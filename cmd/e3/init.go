@@ -101,11 +101,14 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	if repo.IsURL(location) && o.at != "" {
 		return usagef("--at is for a folder that refers to a shared repository; to make one: e3 init %s", human.Quoted(location))
 	}
-	if o.at != "" && !repo.IsURL(o.at) {
-		return usagef("--at is for a repository in DynamoDB; name one in a folder with E3_REPO=%s, or as the first argument of a command", human.Quoted(o.at))
-	}
 	if err := repo.CheckFolder(location); err != nil { // before .e3 is added
 		return err
+	}
+	if o.at != "" && !repo.IsURL(o.at) {
+		if err := repo.CheckFolder(o.at); err != nil { // a URL that is misspelt
+			return err
+		}
+		return usagef("--at is for a repository in DynamoDB; name one in a folder with E3_REPO=%s, or as the first argument of a command", human.Quoted(o.at))
 	}
 	if !repo.IsURL(location) && filepath.Base(location) != repo.DirName {
 		location = filepath.Join(location, repo.DirName)
