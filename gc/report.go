@@ -24,6 +24,12 @@ func (a *Amount) plus(b Amount) {
 	a.Bytes += b.Bytes
 }
 
+// Downloads counts files that were fetched from servers in part.
+type Downloads struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
 // Environments counts the environments of programs that this user has on this machine, for all repositories.
 type Environments struct {
 	Removed      int   `json:"removed"`
@@ -50,6 +56,7 @@ type Report struct {
 	ImportedRuns  int          `json:"importedRuns,omitempty"` // old imported runs
 	Gone          Gone         `json:"gone,omitzero"`          // remains of repositories that are gone
 	Environments  Environments `json:"environments,omitzero"`  // of programs, on this machine
+	Downloads     Downloads    `json:"downloads,omitzero"`     // removed: files of servers that never came to their end
 	Missing       int          `json:"missing"`                // objects that something refers to
 	Warnings      []string     `json:"warnings"`               // references that could not be followed, at most 20
 

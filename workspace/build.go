@@ -129,6 +129,7 @@ var sources = map[manifest.InputKind]record.InputSource{
 	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams, manifest.PartInput: record.FromPart,
 	manifest.EnvironmentInput: record.FromEnvironment,
 	manifest.SheetInput:       record.FromSheet,
+	manifest.URLInput:         record.FromURL,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.
@@ -145,9 +146,9 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
-		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Columns: in.Columns, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Location(), Sum: in.Sum, Columns: in.Columns, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
 		if k := known[l.Name]; k != nil && k.Source == l.Source && k.Location == l.Location {
-			l.Leaf, l.Files = k.Leaf, k.Files
+			l.Leaf, l.Files, l.Seen = k.Leaf, k.Files, k.Seen
 		}
 		list = append(list, l)
 	}
@@ -160,7 +161,7 @@ func (w *Deployer) packageInputs(ctx context.Context, def *manifest.Definition, 
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
 		p := &list[i]
-		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, NoExport: in.NoExport}
+		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Location(), NoExport: in.NoExport}
 		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			leaf, err := w.states.putValue(ctx, in.Value)
 			if err != nil {

@@ -350,7 +350,7 @@ func (w *Datasets) PutValue(ctx context.Context, v any) (record.Leaf, error) {
 
 // PutPath stores a file or a directory as a dataset for an input of the given source.
 func (w *Datasets) PutPath(ctx context.Context, source record.InputSource, path string) (record.Leaf, error) {
-	if source == record.FromFile {
+	if source.IsOneFile() {
 		return w.putFile(ctx, path)
 	}
 	h, _, err := dirtree.Put(ctx, w.states.Objects, path, dirtree.PutOptions{Filter: usualFiles})
@@ -381,7 +381,7 @@ func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, err
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
 	record.FromParams: record.LeafValue, record.FromPart: record.LeafFile, record.FromEnvironment: record.LeafDir,
-	record.FromSheet: record.LeafDir,
+	record.FromSheet: record.LeafDir, record.FromURL: record.LeafFile,
 }
 
 // Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at

@@ -310,7 +310,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 		look = gathering
 	}
 	// Gathered objects are refreshed without a request, and are then known to be named.
-	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
+	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil, set: s.marks(link)}
 	executable, params := executables(link), paramLeaves(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, locateIn(link.File, err)

@@ -224,7 +224,11 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	if err == nil {
 		list, err = r.read(ctx, s, from)
 	}
-	if lost, _ := objectstore.IsLost(err); lost || ctx.Err() != nil {
+	lost, _ := objectstore.IsLost(err)
+	if lost && s.URL != "" && r.w.asksNone() {
+		return false, nil // a start fetches it
+	}
+	if lost || ctx.Err() != nil {
 		return false, err
 	}
 	if err != nil {

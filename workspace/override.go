@@ -165,7 +165,7 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 // overridePath stores the content for an input that is a file or a directory.
 func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, path string) (record.Leaf, error) {
 	what := "directory"
-	if in.Source == record.FromFile {
+	if in.Source.IsOneFile() {
 		what = "file"
 	}
 	if path == "" {
@@ -175,7 +175,7 @@ func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, pa
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	if info.IsDir() != (in.Source != record.FromFile) || !info.IsDir() && !info.Mode().IsRegular() {
+	if info.IsDir() == in.Source.IsOneFile() || !info.IsDir() && !info.Mode().IsRegular() {
 		return record.Leaf{}, fmt.Errorf("it is a %s, and %s is not", what, path)
 	}
 	return w.PutPath(ctx, in.Source, path)

@@ -24,9 +24,11 @@ type Planner struct {
 	approvals *Approvals
 }
 
-// deployerInto returns a deployer that stores its objects in objects.
+// deployerInto returns a deployer that stores its objects in objects, and asks no server.
 func (w *Planner) deployerInto(objects Objects) *Deployer {
-	return assemble(w.states.withObjects(objects)).Deployer
+	states := w.states.withObjects(objects)
+	states.Remote = unasked{states.Remote}
+	return assemble(states).Deployer
 }
 
 // PlanOptions are the options of a planned start.

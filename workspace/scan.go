@@ -18,6 +18,7 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/parallel"
 	"e3/internal/projectfiles"
 	"e3/objectstore"
 	dirtree "e3/objectstore/tree"
@@ -27,8 +28,9 @@ import (
 // collects every input that cannot be read, not only the first.
 type scan struct {
 	states *States
-	base   string // folder of the package file
-	verify bool   // check that known content is stored, and read it again if it is not
+	base   string   // folder of the package file
+	verify bool     // check that known content is stored, and read it again if it is not
+	set    []string // inputs from servers that are not asked for
 	// changed says that more than a file's times differed; touched says that the link must be rewritten.
 	changed, touched atomic.Bool
 }
@@ -60,14 +62,29 @@ func (e *InputError) Unwrap() error { return e.Err }
 func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 	var mu sync.Mutex
 	var faults []error
-	err := s.each(ctx, len(inputs), func(ctx context.Context, i int) error {
-		if err := s.input(ctx, &inputs[i]); err != nil {
+	var far []*record.LinkInput
+	read := func(ctx context.Context, in *record.LinkInput) error {
+		if err := s.input(ctx, in); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			faults = append(faults, &InputError{Input: inputs[i].Name, Err: err})
+			faults = append(faults, &InputError{Input: in.Name, Err: err})
 		}
 		return nil
+	}
+	for i := range inputs {
+		if in := &inputs[i]; in.Source == record.FromURL {
+			far = append(far, in)
+		}
+	}
+	err := s.each(ctx, len(inputs), func(ctx context.Context, i int) error {
+		if inputs[i].Source == record.FromURL {
+			return nil
+		}
+		return read(ctx, &inputs[i])
 	})
+	if err == nil && len(faults) == 0 { // nothing is fetched for a start that fails anyway
+		err = parallel.AtMost(ctx, remotes, len(far), func(ctx context.Context, i int) error { return read(ctx, far[i]) })
+	}
 	if len(faults) > 0 {
 		return errors.Join(faults[:min(len(faults), 20)]...)
 	}
@@ -119,6 +136,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.part(ctx, in)
 	case record.FromEnvironment:
 		leaf, err = s.environment(ctx, in)
+	case record.FromURL:
+		leaf, err = s.url(ctx, in)
 	default:
 		return nil // values are part of the package file
 	}

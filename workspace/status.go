@@ -347,7 +347,7 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	}
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash && link.Room == rooms.known(link).text() &&
 		sameImages(dry.states.Images, filepath.Dir(link.File), link) {
-		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
+		scan := &scan{states: dry.states, base: filepath.Dir(link.File), set: s.marks(link)}
 		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !paramsOf(dry.states).reshaped(ctx, link, params) {
 			p.warnings = leftOutOf(link)
 			return err

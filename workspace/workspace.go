@@ -109,6 +109,7 @@ type Stores struct {
 	Folder string
 	// From is the command's current folder; "" if it has none.
 	From    string
+	Remote  Remote                               // nil: no input comes from a server
 	Getenv  func(string) (string, bool)          // reads variables of key_env; nil: from the environment of this process
 	Tools   *tools.Finder                        // finds programs of this machine; nil: no package names any
 	Rooms   func(context.Context) (Rooms, error) // the rooms given outside of a package file; nil: none

@@ -207,7 +207,7 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 	o.Waiting = func(e *workspace.BusyError, most time.Duration) {
 		a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
 	}
-	o.Fetching, o.TakeOver = a.fetching, a.takeOver
+	o.Fetching, o.Downloading, o.TakeOver = a.fetching, (&downloads{app: a}).begin, a.takeOver
 	r, err := repo.Open(ctx, location, o)
 	if err == nil {
 		a.names(shown(location, r))

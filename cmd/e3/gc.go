@@ -113,7 +113,9 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environmen
 	report.Gone.Repositories, report.Gone.Bytes, gone = r.SweepGone(ctx, o.DryRun)
 	kept, old := r.TrimEnvironments(environments, o.DryRun)
 	report.Environments = gc.Environments(kept)
-	return report, errors.Join(err, gone, old)
+	var late error
+	report.Downloads.Files, report.Downloads.Bytes, late = r.TrimDownloads(o.DryRun)
+	return report, errors.Join(err, gone, old, late)
 }
 
 // gcStores are the stores that gc collects in.
@@ -158,6 +160,9 @@ func writeCollected(w *render.Sheet, r *gc.Report, now time.Time, whole bool) {
 	}
 	writeGone(w, removed, r.Gone)
 	writeEnvironments(w, removed, r.Environments)
+	if r.Downloads.Files > 0 {
+		w.Line("%s %s that was begun weeks ago (%s)", removed, human.Count(r.Downloads.Files, "download"), human.Bytes(r.Downloads.Bytes))
+	}
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
 		w.Line("Removed %s that crashes had left", human.Count(r.Leftovers, "thing"))

@@ -41,11 +41,13 @@ An input is one of
   paths          of a file with a list: the columns that hold paths, as in: sheet[sample].fq1
   except         of dir, glob and files: patterns to leave out, as in .gitignore
   files          the same with names: "raw/{sample}_{lane}.fq"; a matrix makes a task for each
+  url            a file of a server: https://host/x.csv or s3://bucket/key
   value          anything that e3 set can change
   params         a YAML or JSON file; a task depends on the values that it names, as params.train.rate
 
 and may have
 
+  sha256, at     of a url: the only content that is used, and where commands find it
   executable     whether a file is executable
   export         false: exports with --no-data leave its content out
 

@@ -62,6 +62,10 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		out.Warnings = append(out.Warnings, w.String())
 		fmt.Fprintln(&text, human.Line(w.String()))
 	}
+	for _, w := range r.Workspaces.Datasets.Unpinned(def, p.Inputs) {
+		out.Warnings = append(out.Warnings, w.String())
+		fmt.Fprintln(&text, human.Line(w.String()))
+	}
 	if out.Rooms, err = r.Workspaces.Planner.Rooms(ctx, ws, def); err != nil {
 		return err
 	}

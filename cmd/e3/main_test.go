@@ -50,6 +50,8 @@ func strictMain() {
 //	                            push, to a registry
 //	registry                    starts a registry: $REGISTRY
 //	uv                          puts uv on the PATH
+//	web …                       serves the folder www: $WEB (see web)
+//	bucket put <file> <key>     puts a file into a bucket of S3
 //
 // and the conditions root (the user is root), busybox (such an image can be made), uv (it can be had), reflink (files of scripts can share blocks) and folder, shared and objects, of which exactly one is true. A repository
 // is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
@@ -83,10 +85,12 @@ func playScripts(t *testing.T, b *backend) {
 			for _, name := range []string{"NO_COLOR", "FORCE_COLOR"} {
 				env.Setenv(name, "")
 			}
+			env.Values[websiteKey{}] = map[string]*website{}
 			return b.setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage, "registry": startRegistry, "uv": putUV,
+			"web": web, "bucket": bucket,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {

@@ -133,7 +133,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 		return r.Workspaces.Datasets.PutValue(ctx, v)
 	}
 	what := "directory"
-	if decl.Source == record.FromFile {
+	if decl.Source.IsOneFile() {
 		what = "file"
 	}
 	switch {
@@ -141,7 +141,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 		return record.Leaf{}, usagef("it is a %s; only values can change kind: leave --change-kind out", what)
 	case !isPath || o.asJSON:
 		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
-	case path == "-" && decl.Source == record.FromFile:
+	case path == "-" && decl.Source.IsOneFile():
 		return r.Workspaces.Datasets.PutStream(ctx, a.stdin)
 	}
 	info, err := os.Stat(path)
@@ -150,7 +150,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 		return record.Leaf{}, usagef("%v", err)
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return record.Leaf{}, usagef("%v; to read from a pipe: @-", &objectstore.SpecialFileError{Path: path, Mode: info.Mode()})
-	case info.IsDir() != (decl.Source != record.FromFile):
+	case info.IsDir() == decl.Source.IsOneFile():
 		return record.Leaf{}, usagef("it is a %s, and %s is not", what, path)
 	}
 	return r.Workspaces.Datasets.PutPath(ctx, decl.Source, path)
@@ -193,7 +193,7 @@ func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any
 func newUnset(a *app) *cobra.Command {
 	return a.answers(&cobra.Command{
 		Use:               "unset [repo] <workspace>.<input>",
-		Short:             "Give an input back to its file or default",
+		Short:             "Give an input back to its file, URL or default",
 		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
 		ValidArgsFunction: completeInput(a),
 		RunE: onInput(a, func(ctx context.Context, r *repo.Repo, ws, input string, _ []string) error {

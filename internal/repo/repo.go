@@ -16,6 +16,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/fetch"
 	"e3/internal/host/filelock"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
@@ -77,6 +78,8 @@ type Options struct {
 	TakeOver func(context.Context, *Repo, *queue.Job)
 	// Fetching receives the progress of fetching images; nil: nobody does.
 	Fetching images.Watch
+	// Downloading receives the progress of fetching inputs from servers; nil: nobody does.
+	Downloading fetch.Watch
 }
 
 // Records is the record store of a repository, whatever the backend.
@@ -199,7 +202,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.Sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.Sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Remote: downloads(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})

@@ -336,7 +336,7 @@ func (l *looker) add(path string, info fs.FileInfo) {
 func (l *looker) input(in *manifest.Input) {
 	path := filepath.Join(l.base, filepath.FromSlash(in.Path))
 	switch {
-	case in.Path == "":
+	case in.Path == "" || in.Kind == manifest.URLInput: // a start asks its server
 	case in.Kind == manifest.DirInput:
 		l.way(path, maxHops)
 		l.walk(l.resolve(path, maxHops), in.Except())

@@ -62,14 +62,14 @@ func newDecoder(file string, lists Lists) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "environments", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "paths", "except", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "url", "sha256", "at", "paths", "except", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "environment", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
 	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}
-	inputSources = inputKeys[:6]
+	inputSources = inputKeys[:7]
 )
 
 // streams reports whether a mapping under the top-level key is read as a section.
@@ -221,13 +221,14 @@ func (d *decoder) input(key, value *node) {
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
 	var executable, except, paths *node
+	var url urlKeys
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping such as {file: data.csv}")
 	} else {
 		d.fields(where, value, inputKeys, func(key, v *node) {
 			if slices.Contains(inputSources, key.text) {
 				if sources++; sources > 1 {
-					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files, value and params", where)
+					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files, value, params and url", where)
 					return
 				}
 			}
@@ -247,6 +248,12 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
 				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
+			case "url":
+				in.Kind, url.url = URLInput, v
+			case "sha256":
+				url.sum = v
+			case "at":
+				url.at = v
 			case "paths":
 				paths, in.Columns = v, d.columns(where+": paths", v)
 			case "except":
@@ -265,10 +272,11 @@ func (d *decoder) input(key, value *node) {
 			}
 		})
 		if sources == 0 {
-			d.report.add(value.pos, "", "%s: one of file, dir, glob, files, value and params is needed", where)
+			d.report.add(value.pos, "", "%s: one of file, dir, glob, files, value, params and url is needed", where)
 		}
 	}
-	if executable != nil && in.Kind != FileInput {
+	d.readURL(where, &in, &url)
+	if executable != nil && in.Kind != FileInput && in.Kind != URLInput {
 		d.report.add(executable.pos, "", "%s: only a file can be executable", where)
 	}
 	if paths != nil && len(d.report.errs) == before {

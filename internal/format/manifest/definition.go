@@ -74,6 +74,7 @@ const (
 	PartInput        // some values of such a file as a file of the same form; record.PartInput makes its name
 	EnvironmentInput // the files of an environment
 	SheetInput       // a list of items in a file with all files that Columns name
+	URLInput         // a file on a web server or in S3
 )
 
 // An Input is a named dataset that tasks may read.
@@ -81,8 +82,10 @@ type Input struct {
 	Name string
 	Kind InputKind
 	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated. Of an
-	// environment: several of these (FilesOf)
+	// environment: several of these (FilesOf); of a URL: where commands find the file
 	Path    string
+	URL     string   // of a file on a server; Location is its own
+	Sum     string   // of a URL: the SHA-256 of the only content to use, in hex; "": whatever the server has
 	Pattern string   // for a glob that was declared as files: the path with names in braces
 	Columns []string // of a sheet: the columns that hold paths
 	// patterns of files that a directory or glob leaves out, beside the usual ones; see Except

@@ -38,6 +38,7 @@ type ItemSource struct {
 	Glob  string // for an input that is a glob: its pattern
 	Files string // for an input that is files: its pattern with names, beside Glob
 	Sheet bool   // for an input that is a sheet: the list is the file at Path in its directory
+	URL   string // for an input from a server
 	Known bool   // the list was given to Expand
 }
 
@@ -306,8 +307,8 @@ func (d expander) source(b *base, s ItemSource) (*List, bool) {
 func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 	s := ItemSource{Key: in.Name, Input: in.Name, Path: in.Path}
 	switch in.Kind {
-	case FileInput:
-		s.Kind = File
+	case FileInput, URLInput:
+		s.Kind, s.URL = File, in.URL
 		return s, d.readable("task "+b.spec.Base, pos, in.Name, in.Path)
 	case DirInput:
 		s.Kind = Dir

@@ -20,6 +20,8 @@ func cleanPath(s string) (clean, fault, hint string) {
 		return "", "the path is empty", ""
 	case s[0] == '/' || len(s) >= 3 && s[1] == ':' && (s[2] == '/' || s[2] == '\\') && notation.IsWord(s[0]):
 		return "", "the path is absolute", "paths are relative to the folder of the package file; copy or link the data into it"
+	case isScheme().MatchString(s):
+		return "", "it is a URL, and not a path in the project", urlHint(s)
 	case strings.Contains(s, `\`):
 		return "", "the path holds a backslash", "separate folders with /"
 	}

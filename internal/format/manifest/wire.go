@@ -272,6 +272,8 @@ func (p *plan) fromInput(in *Input, index int32) {
 	switch in.Kind {
 	case FileInput, PartInput, SheetInput:
 		p.input.Kind = File
+	case URLInput:
+		p.input.Kind, p.project = File, false // nothing lies at its path in the project
 	case DirInput:
 		p.input.Kind = Dir
 	case GlobInput:

@@ -29,11 +29,13 @@ type Link struct {
 type LinkInput struct {
 	Name     string
 	Source   InputSource
-	Location string   // relative to the package file: path or pattern
+	Location string   // relative to the package file: path or pattern; or a URL
 	Columns  []string // of a sheet: the columns that hold paths
 	Except   []string // patterns of files that a directory or pattern leaves out; see manifest.Except
 	Leaf     Leaf     // the stored dataset
 	Files    []LinkFile
+	Sum      string // of a URL: the SHA-256 that the package file demands; ""
+	Seen     string // of a URL: what the server said of Leaf's content, see package fetch
 
 	// Linked folders and hidden files that a pattern leaves out, and what is left out as usual, for people. They are not
 	// stored; each scan finds them.

@@ -29,7 +29,7 @@ type Package struct {
 type PackageInput struct {
 	Name       string
 	Source     InputSource
-	Location   string // path or pattern relative to the package file; "" for a value
+	Location   string // path or pattern relative to the package file, or a URL; "" for a value
 	Executable bool   // file: staged with the executable bits
 	NoExport   bool   // an export without data omits its content
 	Default    Leaf
@@ -81,13 +81,14 @@ const (
 	FromPart   // a file with some values of a file of parameters: PartInput
 	FromSheet  // a list of items in a file with the files that it names
 	FromTool   // a program on the PATH, with its name in Location; ToolInput makes the input's name
+	FromURL    // a file on a web server or in S3, with its URL in Location
 	FromValue
 	FromVariable // an environment variable, with its name in Location; VariableInput makes the input's name
 )
 
 // Cases are the sources' names.
 func (s InputSource) Cases() []string {
-	return []string{"dir", "environment", "file", "glob", "params", "part", "sheet", "tool", "value", "variable"}
+	return []string{"dir", "environment", "file", "glob", "params", "part", "sheet", "tool", "url", "value", "variable"}
 }
 
 // String is the word for a source in answers.
@@ -100,6 +101,9 @@ func (s InputSource) String() string {
 
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
 func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
+
+// IsOneFile reports whether the dataset of an input is one file, which e3 set replaces by another one.
+func (s InputSource) IsOneFile() bool { return s == FromFile || s == FromURL }
 
 // IsFile reports whether an input comes from files, as a whole or in part.
 func (s InputSource) IsFile() bool { return s != FromValue && !s.OfMachine() }

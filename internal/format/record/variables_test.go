@@ -82,7 +82,7 @@ func TestDecodeRefusesVariables(t *testing.T) {
 	}{
 		"variable with a path":  {replaced(task, "\x04MODE\x00\x05", "\x02MO\x02DE\x05"), decodeTask, "has a path"},
 		"variable with a value": {valued.Encode(), decodePackage, `variable "MODE" has a value`},
-		"another variable":      {replaced(pkg, "\x05$MODE\x09", "\x05$MORE\x09"), decodePackage, `input "$MORE" holds the variable "MODE"`},
+		"another variable":      {replaced(pkg, "\x05$MODE\x0a", "\x05$MORE\x0a"), decodePackage, `input "$MORE" holds the variable "MODE"`},
 	} {
 		err := test.decode(test.data)
 		var syntax *beast2.SyntaxError

@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -47,7 +47,7 @@ cmd/e3/internal/term:          internal/human
 internal/resultdir:            internal/format/manifest internal/repo internal/insight/runview workspace objectstore objectstore/tree refstore internal/format/record internal/host/atomicfile internal/human internal/backoff
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
+internal/repo:                 internal/fetch internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/host/kept internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
@@ -62,7 +62,7 @@ exportimport:                  internal/format/moment internal/insight/runview d
 internal/watch:                internal/projectfiles internal/format/items internal/format/manifest
 internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human internal/parallel internal/insight/figures
-workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
+workspace:                     internal/fetch internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
@@ -90,6 +90,7 @@ internal/jobs/approval:        internal/format/moment refstore internal/format/r
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               internal/format/moment refstore internal/human internal/backoff
+internal/fetch:                internal/backoff internal/host/atomicfile internal/host/filelock internal/format/notation
 internal/settings:             internal/format/moment refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
@@ -165,7 +166,7 @@ var owners = map[string][]string{
 	"golang.org/x/mod":                       {"internal/pkgref"},
 	"golang.org/x/term":                      {"cmd/e3/internal/term"},
 	"go.opentelemetry.io":                    {"internal/insight/telemetry"},
-	"github.com/aws":                         {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
+	"github.com/aws":                         {"internal/repo", "internal/fetch", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
 	"github.com/truora/minidyn":              {"internal/testing/testserver"},
 	"github.com/johannesboyne":               {"internal/testing/testserver"},
 }
