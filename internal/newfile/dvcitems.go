@@ -14,16 +14,22 @@ import (
 // A family is what a foreach or a matrix of DVC becomes: a matrix whose items come from a file of parameters, from a
 // value or from the package file.
 type family struct {
-	dims   []string // variables that name an item
-	source string   // of the only dimension, as an input; "": see lists
-	by     string   // the member that names an item, if it is not the dimension's name
-	lists  []string // a list or source for each dimension, as YAML
-	items  []familyItem
+	dims  []string // variables that name an item
+	from  []dimension
+	items []familyItem
 	// member is the variable of a member of an item by its name in DVC; whole that of an item without members.
 	member map[string]string
 	whole  string
 	used   map[string]bool // variables that are constants of the items
-	matrix bool            // of a matrix of DVC, where key has the values of all dimensions
+	joined bool            // key has the values of all dimensions, of a matrix of DVC
+}
+
+// A dimension is the source of the items of a dimension.
+type dimension struct {
+	list   string // as YAML; or
+	source string // an input whose items have members
+	prefix string // of their names in DVC: item.
+	by     string // the member that names an item
 }
 
 // A familyItem is an item as it is now.
@@ -48,8 +54,8 @@ func (f *family) variable(steps []string) (string, bool) {
 		name = f.member["key"]
 	case len(steps) == 1:
 		name = f.whole
-	case len(steps) == 2 && steps[0] == "item":
-		name = f.member["item."+steps[1]]
+	case steps[0] == "item":
+		name = f.member[strings.Join(steps, ".")]
 	}
 	if name != "" && !slices.Contains(f.dims, name) {
 		f.used[name] = true
@@ -80,34 +86,41 @@ func (f *family) has(g *family) bool {
 
 // live reports whether the items follow a file of parameters.
 func (f *family) live() bool {
-	return strings.Contains(f.source, paramMark) || slices.ContainsFunc(f.lists, func(l string) bool { return strings.Contains(l, paramMark) })
+	return slices.ContainsFunc(f.from, func(d dimension) bool { return strings.Contains(d.source+d.list, paramMark) })
 }
 
 // text is the matrix of the task.
 func (f *family) text() string {
-	if f.source == "" {
-		var b []string
-		for i, d := range f.dims {
-			b = append(b, d+": "+f.lists[i])
+	b := make([]string, len(f.dims))
+	for i, name := range f.dims {
+		d := &f.from[i]
+		switch {
+		case d.source == "":
+			b[i] = name + ": " + d.list
+		case f.used[f.whole]:
+			b[i] = name + ": " + d.source
+		default:
+			b[i] = name + ": {" + f.members(name, d) + "}"
 		}
-		return "{" + strings.Join(b, ", ") + "}"
 	}
-	long := "from: " + f.source
-	if f.by != "" && f.by != f.dims[0] {
-		long += ", by: " + scalar(f.by)
+	return "{" + strings.Join(b, ", ") + "}"
+}
+
+// members is the source of a dimension whose items have members.
+func (f *family) members(name string, d *dimension) string {
+	long := "from: " + d.source
+	if d.by != "" && d.by != name {
+		long += ", by: " + scalar(d.by)
 	}
 	var with []string
 	for _, name := range slices.Sorted(maps.Keys(f.member)) {
-		if v := f.member[name]; f.used[v] {
-			name = strings.TrimPrefix(name, "item.")
+		if v := f.member[name]; f.used[v] && strings.HasPrefix(name, d.prefix) {
+			name = strings.TrimPrefix(name, d.prefix)
 			with = append(with, v+": "+scalar(name))
 			if v == name {
 				with[len(with)-1] = name
 			}
 		}
-	}
-	if f.used[f.whole] {
-		return "{" + f.dims[0] + ": " + f.source + "}"
 	}
 	plain := !slices.ContainsFunc(with, func(s string) bool { return strings.Contains(s, ": ") })
 	if plain {
@@ -120,7 +133,7 @@ func (f *family) text() string {
 		}
 		long += ", with: {" + strings.Join(with, ", ") + "}"
 	}
-	return "{" + f.dims[0] + ": {" + long + "}}"
+	return long
 }
 
 // foreach adds the stages of a foreach.
@@ -155,7 +168,7 @@ func (c *converter) foreach(s *stage, over *yaml.Node) {
 		}
 		if plain {
 			f.dims, f.whole = []string{"item"}, "item"
-			f.lists = []string{s.listOf(p)}
+			f.from = []dimension{{list: s.listOf(p)}}
 			for i := range v {
 				f.items = append(f.items, familyItem{manifest.EscapeLabel(keys[i]), map[string]string{"item": keys[i]}})
 			}
@@ -271,12 +284,13 @@ const valueMark = "\x01"
 // keyed is a family with an item for each member of a mapping.
 func (s *stage) keyed(f *family, p piece, o manifest.Object) *family {
 	f.dims, f.member["key"] = []string{"key"}, "key"
-	f.source = s.valueSource(p)
+	d := dimension{source: s.valueSource(p), prefix: "item."}
+	f.from = []dimension{d}
 	for _, m := range o {
 		it := familyItem{manifest.EscapeLabel(m.Name), map[string]string{"key": m.Name}}
 		switch v := m.Value.(type) {
 		case manifest.Object:
-			f.members(&it, v, "key")
+			f.constants(&it, &d, v)
 		case []any:
 			return nil
 		default:
@@ -290,7 +304,24 @@ func (s *stage) keyed(f *family, p piece, o manifest.Object) *family {
 
 // named is a family with an item for each mapping of a list, of which one member differs in all.
 func (s *stage) named(f *family, p piece, list []any) *family {
-	f.source = s.valueSource(p)
+	d := dimension{source: s.valueSource(p), prefix: "item.", by: unique(list)}
+	if d.by == "" {
+		return nil
+	}
+	dim := identifier(d.by)
+	f.dims, f.from, f.member["item."+d.by] = []string{dim}, []dimension{d}, dim
+	for _, item := range list {
+		o, _ := item.(manifest.Object)
+		v, _ := member(o, d.by)
+		it := familyItem{manifest.EscapeLabel(words(v)), map[string]string{dim: words(v)}}
+		f.constants(&it, &d, o)
+		f.items = append(f.items, it)
+	}
+	return f.uniform()
+}
+
+// unique is the first member that differs in all mappings of a list, and can name them; "" if there is none.
+func unique(list []any) string {
 	first, _ := list[0].(manifest.Object)
 	for _, m := range first {
 		seen := map[string]bool{}
@@ -301,37 +332,28 @@ func (s *stage) named(f *family, p piece, list []any) *family {
 			}
 		}
 		if len(seen) == len(list) {
-			f.by = m.Name
-			break
+			return m.Name
 		}
 	}
-	if f.by == "" {
-		return nil
-	}
-	dim := identifier(f.by)
-	f.dims, f.member["item."+f.by] = []string{dim}, dim
-	for _, item := range list {
-		o, _ := item.(manifest.Object)
-		v, _ := member(o, f.by)
-		it := familyItem{manifest.EscapeLabel(words(v)), map[string]string{dim: words(v)}}
-		f.members(&it, o, f.by)
-		f.items = append(f.items, it)
-	}
-	return f.uniform()
+	return ""
 }
 
-// members gives an item the constants of a mapping.
-func (f *family) members(it *familyItem, o manifest.Object, but string) {
+// constants gives an item the constants of a mapping.
+func (f *family) constants(it *familyItem, d *dimension, o manifest.Object) {
 	for _, m := range o {
-		if m.Name == but && f.by == but || isCollection(m.Value) {
+		if m.Name == d.by || isCollection(m.Value) {
 			continue
 		}
-		name := f.member["item."+m.Name]
+		name := f.member[d.prefix+m.Name]
 		if name == "" {
-			if name = m.Name; !manifest.ValidInputName(name) || slices.Contains(f.dims, name) || name == "value" {
+			taken := slices.Concat(f.dims, slices.Collect(maps.Values(f.member)), []string{"value"})
+			if name = m.Name; !manifest.ValidInputName(name) || slices.Contains(taken, name) {
 				name = identifier(name) + "_"
 			}
-			f.member["item."+m.Name] = name
+			for slices.Contains(taken, name) {
+				name += "_"
+			}
+			f.member[d.prefix+m.Name] = name
 		}
 		it.values[name] = words(m.Value)
 	}
@@ -356,7 +378,6 @@ func (f *family) uniform() *family {
 
 // matrix adds the stages of a matrix.
 func (c *converter) matrix(s *stage, matrix *yaml.Node) {
-	f := &family{member: map[string]string{}, used: map[string]bool{}, matrix: true}
 	var dims []piece
 	var names []string
 	known := true
@@ -372,12 +393,6 @@ func (c *converter) matrix(s *stage, matrix *yaml.Node) {
 		if list, _ := p.value.([]any); len(list) == 0 {
 			c.note(v, true, "stage %s: matrix: the items of %s are not known; write its tasks by hand", s.name, k.Value)
 			known = false
-		} else if f != nil && slices.ContainsFunc(list, isCollection) {
-			f = nil
-		}
-		if f != nil {
-			f.dims, f.lists = append(f.dims, k.Value), append(f.lists, s.listOf(p))
-			f.member["item."+k.Value] = k.Value
 		}
 		dims, names = append(dims, p), append(names, k.Value)
 	})
@@ -385,9 +400,8 @@ func (c *converter) matrix(s *stage, matrix *yaml.Node) {
 		return
 	}
 	type row struct {
-		name  string
-		item  manifest.Object
-		texts []string
+		name string
+		item manifest.Object
 	}
 	rows := []row{{name: s.name}}
 	for i, p := range dims {
@@ -399,25 +413,16 @@ func (c *converter) matrix(s *stage, matrix *yaml.Node) {
 				if isCollection(v) {
 					word = names[i] + strconv.Itoa(k)
 				}
-				next = append(next, row{r.name + "-" + word, append(slices.Clip(r.item), manifest.Member{Name: names[i], Value: v}), append(slices.Clip(r.texts), word)})
+				next = append(next, row{r.name + "-" + word, append(slices.Clip(r.item), manifest.Member{Name: names[i], Value: v})})
 			}
 		}
 		rows = next
 	}
+	f := s.crossed(names, dims)
 	for _, r := range rows {
-		if f == nil {
-			break
+		if f != nil {
+			f.cross(r.item)
 		}
-		it := familyItem{values: map[string]string{}}
-		var label []string
-		for i, text := range r.texts {
-			it.values[names[i]] = text
-			label = append(label, names[i]+"="+manifest.EscapeLabel(text))
-		}
-		if it.label = strings.Join(label, ","); len(label) == 1 {
-			it.label = manifest.EscapeLabel(r.texts[0])
-		}
-		f.items = append(f.items, it)
 	}
 	s.copy = func() (list []*stage) {
 		for i, p := range dims {
@@ -432,7 +437,48 @@ func (c *converter) matrix(s *stage, matrix *yaml.Node) {
 		}
 		return list
 	}
+	if f != nil {
+		f = f.uniform()
+	}
 	c.addFamily(s, f)
+}
+
+// crossed is a family of the dimensions of a matrix, as yet without items; nil if one has items without a name.
+func (s *stage) crossed(names []string, dims []piece) *family {
+	f := &family{dims: names, member: map[string]string{}, used: map[string]bool{}, joined: true}
+	for i, p := range dims {
+		list, _ := p.value.([]any)
+		d := dimension{list: s.listOf(p)}
+		if slices.ContainsFunc(list, isCollection) {
+			d = dimension{source: s.valueSource(p), prefix: "item." + names[i] + ".", by: unique(list)}
+			if f.joined = false; d.by == "" {
+				return nil
+			}
+		}
+		f.from = append(f.from, d)
+		f.member[strings.TrimSuffix("item."+names[i]+"."+d.by, ".")] = names[i]
+	}
+	return f
+}
+
+// cross adds an item, which has a value for each dimension.
+func (f *family) cross(item manifest.Object) {
+	it := familyItem{values: map[string]string{}}
+	var label []string
+	for i, m := range item {
+		text := words(m.Value)
+		if o, mapping := m.Value.(manifest.Object); mapping {
+			v, _ := member(o, f.from[i].by)
+			text = words(v)
+			f.constants(&it, &f.from[i], o)
+		}
+		it.values[m.Name] = text
+		label = append(label, m.Name+"="+manifest.EscapeLabel(text))
+	}
+	if it.label = strings.Join(label, ","); len(label) == 1 {
+		_, it.label, _ = strings.Cut(it.label, "=")
+	}
+	f.items = append(f.items, it)
 }
 
 // resolveValue replaces expressions in a list or mapping of dvc.yaml by their values.

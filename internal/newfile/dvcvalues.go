@@ -62,7 +62,7 @@ func (x *context) pieces(s string) ([]piece, error) {
 			list = append(list, piece{text: whole[1:], literal: true})
 			continue
 		}
-		if name == "key" && x.family != nil && x.family.matrix {
+		if name == "key" && x.family != nil && x.family.joined {
 			list = append(list, x.family.key()...)
 			continue
 		}
