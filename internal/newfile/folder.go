@@ -258,7 +258,8 @@ func (f *folder) read() {
 	for _, p := range f.scripts {
 		_, err := fs.Stat(f.fsys, path.Dir(p)+"/__init__.py")
 		ofPackage := path.Ext(p) == ".py" && err == nil && !strings.Contains(f.texts[p], "__main__")
-		if f.imported[p] != nil || ofPackage || tests().MatchString(p) || peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p]) {
+		ofPeer := peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p])
+		if f.imported[p] != nil || ofPackage || ofPeer || tests().MatchString(p) {
 			f.modules = append(f.modules, p)
 		}
 	}

@@ -405,7 +405,8 @@ func (d expander) distinctRows(b *base, f *itemsOf, name string, l *List, column
 		for _, c := range with {
 			at := slices.Index(l.Columns, c.column)
 			if again && values[at] != l.Items[before][at] {
-				b.fail(d, f.pos, "matrix: %s and %s of %s have the %s %s and differ in %s; leave it out of with, or add it to what names an item: {zip: {%[4]s: %[3]s.%[7]s, %[6]s: %[3]s.%[8]s}}",
+				b.fail(d, f.pos, "matrix: %s and %s of %s have the %s %s and differ in %s; leave it out of with, "+
+					"or add it to what names an item: {zip: {%[4]s: %[3]s.%[7]s, %[6]s: %[3]s.%[8]s}}",
 					l.place(before), l.place(i), f.text, name, truncate(v), c.name, l.Columns[column], c.column)
 				return head, nil
 			}

@@ -71,7 +71,8 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 		case len(names) == 0:
 			return nil, false, target + " has no dimensions"
 		default:
-			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=" + sel.value + " or *; the dimensions are " + listed(names)
+			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " +
+				names[0] + "=" + sel.value + " or *; the dimensions are " + listed(names)
 		}
 		if chosen[at] {
 			return nil, false, "it selects " + names[at] + " twice"
