@@ -53,9 +53,11 @@ func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws str
 }
 
 // explainFailure shows the end of a failed task's log and where the rest is.
-func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f *shownFailure, said map[string]bool) {
+func explainFailure(
+	ctx context.Context, a *app, r *repo.Repo, location, ws string, f *shownFailure, said map[string]bool,
+) {
 	a.Notef("\n%s: %s", human.Line(f.task), human.Line(a.addressed(f.message)))
-	if note := explain.ExitNote(f.message); note != "" {
+	if note := explain.Note(f.message); note != "" {
 		a.Notef("  %s", note)
 	}
 	for _, line := range f.lines {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
@@ -27,8 +28,8 @@ func newSet(a *app) *cobra.Command {
 		Long: `Set an input of a workspace. The value stays until "e3 unset", even if the input's file changes or the workspace is deployed
 again. Running starts keep the inputs that they began with.
 
-For an input that is a value, give JSON; text that is not JSON is a string. "@file" reads JSON from a file. For an input that
-is a file or a directory, give "@path". "@-" is standard input. A value in a file of parameters is named by its path, with or
+For an input that is a value, give JSON; text that is not JSON is a string. "@file" reads YAML, JSON or TOML from a file, also
+a whole file of parameters. For an input that is a file or a directory, give "@path". "@-" is standard input, in JSON for a value. A value in a file of parameters is named by its path, with or
 without the name of its input: prod.params.train.rate, prod.train.rate.
 
 A value keeps its kind: null, boolean, integer, float, string, list or mapping. Another kind is usually a mistake (2O for 20),
@@ -183,9 +184,16 @@ func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any
 	if len(data) > value.MaxBytes {
 		return nil, usagef("%s has more than %s", path, human.Bytes(value.MaxBytes))
 	}
-	v, err := value.ParseJSON(data)
+	var v any
+	if path == "-" || asJSON {
+		if v, err = value.ParseJSON(data); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	} else {
+		v, err = manifest.ParseValue(path, data) // as --set of a start; its errors name the file
+	}
 	if err != nil {
-		return nil, usagef("%s: %v", path, err)
+		return nil, usagef("%v", err)
 	}
 	return v, nil
 }

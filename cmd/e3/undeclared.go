@@ -25,9 +25,11 @@ const (
 	largestHashed = 256 << 20
 )
 
-// sayUndeclared tells what to do about files that a failed command has missed, given the last lines of its log. What has
-// been said of another task is not said again.
-func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws string, f failure, lines []string, said map[string]bool) {
+// sayUndeclared tells what to do about files that a failed command has missed, given the last lines of its log. What
+// has been said of another task is not said again.
+func sayUndeclared(
+	ctx context.Context, a *app, r *repo.Repo, ws string, f failure, lines []string, said map[string]bool,
+) {
 	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, noGit) }) {
 		a.Notef("  the project's git repository is no input of %s, so that git does not find it. What git tells can be one: "+
 			"key_env: [COMMIT], and COMMIT=$(git rev-parse HEAD) e3 start", human.Line(f.task))

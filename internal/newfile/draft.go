@@ -30,8 +30,9 @@ type Draft struct {
 // An Input is an input of a draft.
 type Input struct {
 	Name    string
-	Kind    string // file, dir, glob, files or value
-	Path    string // the location, or the value as YAML
+	Kind    string   // file, dir, glob, files or value
+	Path    string   // the location, or the value as YAML
+	Columns []string // of a table: the columns that name files
 	Comment string
 }
 
@@ -175,6 +176,13 @@ func (d *Draft) Text() string {
 func flow(in *Input) string {
 	if in.Kind == "value" {
 		return in.Path
+	}
+	if in.Columns != nil {
+		columns := make([]string, len(in.Columns))
+		for i, name := range in.Columns {
+			columns[i] = scalar(name)
+		}
+		return scalar(in.Path) + ", paths: [" + strings.Join(columns, ", ") + "]"
 	}
 	return scalar(in.Path)
 }

@@ -31,7 +31,8 @@ func (n Note) String() string { return fmt.Sprintf("%s:%d: %s", n.File, n.Line, 
 // published where DVC has them.
 func FromDVC(fsys fs.FS, file, name string) (*Draft, []Note, error) {
 	if peer := peerOf(file); peer != "" {
-		return nil, nil, fmt.Errorf("%s is of %s, and to translate it would run it: its rules become tasks by hand; doc/coming-from.md has the idioms of other programs beside those of e3", file, peer)
+		return nil, nil, fmt.Errorf("%s is of %s, and to translate it would run it: its rules become tasks by hand; "+
+			"doc/coming-from.md has the idioms of other programs beside those of e3", file, peer)
 	}
 	data, err := fs.ReadFile(fsys, file)
 	if err != nil {

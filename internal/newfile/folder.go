@@ -84,6 +84,7 @@ type folder struct {
 
 	notebooks []string
 
+	sheetOf  *sheetExample // of the first table that names files
 	cut      bool
 	wanted   map[string]string   // inputs by path
 	texts    map[string]string   // texts of scripts
@@ -170,6 +171,7 @@ func (f *folder) head() {
 // data makes inputs of files: one for each file, or one for all files of a kind in a folder that has many.
 func (f *folder) data() {
 	f.wanted = map[string]string{}
+	f.sheets()
 	groups := map[string][]string{}
 	var order []string
 	for _, p := range f.files {
@@ -258,7 +260,8 @@ func (f *folder) read() {
 	for _, p := range f.scripts {
 		_, err := fs.Stat(f.fsys, path.Dir(p)+"/__init__.py")
 		ofPackage := path.Ext(p) == ".py" && err == nil && !strings.Contains(f.texts[p], "__main__")
-		if f.imported[p] != nil || ofPackage || tests().MatchString(p) || peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p]) {
+		ofPeer := peerOf(p) != "" || ofSnakemake().MatchString(f.texts[p])
+		if f.imported[p] != nil || ofPackage || ofPeer || tests().MatchString(p) {
 			f.modules = append(f.modules, p)
 		}
 	}
@@ -466,6 +469,10 @@ func (f *folder) example() {
 	}
 	t := &Task{Name: "", Out: []Out{{Path: "first.txt"}}, Comments: []string{"an example: put your own command here"}}
 	f.Tasks = append(f.Tasks, t)
+	if f.sheetOf != nil {
+		f.exampleSheet(f.sheetOf, t)
+		return
+	}
 	for _, in := range f.Inputs {
 		if in.Kind == "glob" {
 			f.exampleItems(in, t)
@@ -526,6 +533,11 @@ func (f *folder) exampleItems(in *Input, each *Task) {
 	each.Comments = []string{"an example, one task for each file: put your own command here. \"$file\" is the file, \"$name\" its name"}
 	each.Name, each.Out = f.name("each"), []Out{{Path: "each.txt"}}
 	each.Matrix, each.In, each.Run = in.Name, []Ref{{Input: in.Name + "[name]", As: "file"}}, `wc -c < "$file" > "$out"`
+	f.exampleAll(each)
+}
+
+// exampleAll makes a task that gathers the results of the items of another one.
+func (f *folder) exampleAll(each *Task) {
 	f.Tasks = append(f.Tasks, &Task{
 		Name: f.name("all"), Out: []Out{{Path: "all.txt"}}, In: []Ref{{Task: each.Name + "[*]", As: "parts"}}, Run: `(cd "$parts" && grep . *) > "$out"`,
 		Comments: []string{"an example: \"$parts\" is a folder with the results of all"},

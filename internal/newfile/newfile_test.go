@@ -81,6 +81,32 @@ func TestFolderOfPython(t *testing.T) {
 	}
 }
 
+// A table that names files is a sheet, and its files are no inputs of their own.
+func TestSheets(t *testing.T) {
+	fsys := fstest.MapFS{
+		"sheet.csv": {Data: []byte("\ufeffsample,fq1,fq2,n\r\na,raw/1.csv,raw/2.csv,1\r\na,raw/3.csv,,2\r\n")},
+		"other.csv": {Data: []byte("sample,fq\na,raw/none.csv\nb,raw/1.csv\n")},
+		"raw/1.csv": {}, "raw/2.csv": {}, "raw/3.csv": {}, "raw/4.csv": {},
+	}
+	d, err := newfile.FromFolder(fsys, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDraft(t, d, false)
+	text := d.Text()
+	for _, want := range []string{
+		"  sheet_csv: {file: sheet.csv, paths: [fq1, fq2]}   # its rows name files\n", "{file: other.csv}", "{file: raw/4.csv}",
+		"    matrix: {sample: sheet_csv.sample}\n    in: {files: 'sheet_csv[sample, *].fq1'}\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the file lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "raw/1.csv") {
+		t.Errorf("a file of the sheet is an input of its own:\n%s", text)
+	}
+}
+
 // Scripts of a pipeline of another program, and the pipeline itself, are no tasks.
 func TestScriptsOfOtherPrograms(t *testing.T) {
 	d, err := newfile.FromFolder(fstest.MapFS{

@@ -357,6 +357,10 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 			hint := ""
 			if len(l.Columns) > 1 || l.Names == 0 {
 				hint = fmt.Sprintf("; for one task for each %s write {%s: %s.%s}", names[0], names[0], f.text, l.Columns[naming[0]])
+				if column := d.apart(f, l, naming[0]); column != "" && len(naming) == 1 {
+					hint += fmt.Sprintf("; for one for each row {zip: {%[1]s: %[2]s.%[3]s, %[4]s: %[2]s.%[5]s}}",
+						names[0], f.text, l.Columns[naming[0]], variableOf(column), column)
+				}
 			}
 			b.fail(d, f.pos, "matrix: %s and %s of %s are both named %s%s", l.place(first), l.place(i), f.text, text, hint)
 			return head, nil
@@ -365,6 +369,25 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 		rows[i] = r
 	}
 	return head, rows
+}
+
+// apart returns a column that tells apart the items which another column names alike; "" if there is none.
+func (d expander) apart(f *itemsOf, l *List, naming int) string {
+	for k, column := range l.Columns {
+		if k == naming || strings.Contains(column, ".") || !ValidParamPath(column) || d.isPath(f, column) {
+			continue
+		}
+		seen := make(map[[2]string]bool, len(l.Items))
+		if !slices.ContainsFunc(l.Items, func(values []string) bool {
+			name := [2]string{values[naming], values[k]}
+			again := seen[name] || values[k] == ""
+			seen[name] = true
+			return again
+		}) {
+			return column
+		}
+	}
+	return ""
 }
 
 // place names an item in a message.
@@ -405,7 +428,8 @@ func (d expander) distinctRows(b *base, f *itemsOf, name string, l *List, column
 		for _, c := range with {
 			at := slices.Index(l.Columns, c.column)
 			if again && values[at] != l.Items[before][at] {
-				b.fail(d, f.pos, "matrix: %s and %s of %s have the %s %s and differ in %s; leave it out of with, or add it to what names an item: {zip: {%[4]s: %[3]s.%[7]s, %[6]s: %[3]s.%[8]s}}",
+				b.fail(d, f.pos, "matrix: %s and %s of %s have the %s %s and differ in %s; leave it out of with, "+
+					"or add it to what names an item: {zip: {%[4]s: %[3]s.%[7]s, %[6]s: %[3]s.%[8]s}}",
 					l.place(before), l.place(i), f.text, name, truncate(v), c.name, l.Columns[column], c.column)
 				return head, nil
 			}

@@ -212,7 +212,8 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 	return f, ok
 }
 
-// zipColumn reads a dimension of a zip that is a column. All dimensions are columns of one source, whose rows are the items.
+// zipColumn reads a dimension of a zip that is a column. All dimensions are columns of one source, whose rows are the
+// items.
 func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) bool {
 	use := d.itemsOf(where, name, n)
 	if use == nil {
@@ -234,8 +235,8 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 		use.name, use.column = "", ""
 		f.from = use
 	case f.from.text != use.text:
-		d.report.add(n.pos, "lists of two sources are combined: [first, second]", "%s: a zip has columns of one source, and these are of %s and %s",
-			where, truncate(f.from.text), truncate(use.text))
+		d.report.add(n.pos, "lists of two sources are combined: [first, second]",
+			"%s: a zip has columns of one source, and these are of %s and %s", where, truncate(f.from.text), truncate(use.text))
 		return false
 	case !use.withAll:
 		f.from.withAll, f.from.with = false, append(f.from.with, use.with...)
@@ -245,7 +246,8 @@ func (d matrixReader) zipColumn(where string, f *factor, name string, n *node) b
 }
 
 func (d matrixReader) columnBesideList(where string, n *node) {
-	d.report.add(n.pos, "give each dimension a list, or each a column of one source", "%s: a column and a list in one zip", where)
+	d.report.add(n.pos, "give each dimension a list, or each a column of one source",
+		"%s: a column and a list in one zip", where)
 }
 
 // columnOf is the column of the source that a dimension of this name takes its items from; "" if it is not known.
@@ -347,14 +349,16 @@ func (d matrixReader) itemFiles(where, name string, n *node) *Pattern {
 	case err != nil:
 		d.report.add(n.pos, "", "%s: %q: %v", where, truncate(text), err)
 	case strings.Contains(text, "/") || len(p.Names) != 1 || p.Names[0] != name:
-		d.report.add(n.pos, "write {"+name+"} for what differs in the names of the files, as {"+name+"}.txt", "%s: %q is not the name of a file with {%s}", where, truncate(text), name)
+		d.report.add(n.pos, "write {"+name+"} for what differs in the names of the files, as {"+name+"}.txt",
+			"%s: %q is not the name of a file with {%s}", where, truncate(text), name)
 	default:
 		return p
 	}
 	return nil
 }
 
-// matching returns the items of a folder whose files the pattern of a source matches, each by the text of its dimension.
+// matching returns the items of a folder whose files the pattern of a source matches, each by the text of its
+// dimension.
 func (f *itemsOf) matching(l *List) *List {
 	if f.files == nil || len(l.Files) != len(l.Items) {
 		return l

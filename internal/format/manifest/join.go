@@ -71,7 +71,8 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 		case len(names) == 0:
 			return nil, false, target + " has no dimensions"
 		default:
-			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=" + sel.value + " or *; the dimensions are " + listed(names)
+			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " +
+				names[0] + "=" + sel.value + " or *; the dimensions are " + listed(names)
 		}
 		if chosen[at] {
 			return nil, false, "it selects " + names[at] + " twice"
@@ -137,6 +138,7 @@ type joiner struct {
 
 // A fileSet holds the items of a source of files by the values of picks.
 type fileSet struct {
+	list  *List // of the items, as the task's matrix names them
 	picks picks
 	fan   bool
 	rows  map[string][]int32
@@ -252,14 +254,14 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 	if !known {
 		return in, false
 	}
-	if p.target != nil {
-		l = b.matching(p.target.spec.Base, p.entry, l)
-	} else if len(l.Files) > 0 {
-		l = b.matching(d.def.Inputs[in.Source.Index].Name, "", l)
-	}
 	set := j.files[s.Key]
 	if set == nil {
-		set = &fileSet{}
+		if p.target != nil {
+			l = b.matching(p.target.spec.Base, p.entry, l)
+		} else if len(l.Files) > 0 {
+			l = b.matching(d.def.Inputs[in.Source.Index].Name, "", l)
+		}
+		set = &fileSet{list: l}
 		var fault string
 		selectors := p.itemSelectors
 		if p.column != "" {
@@ -272,6 +274,7 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 		set.rows = set.picks.rows(len(l.Items), func(row, at int) string { return l.Items[row][at] })
 		j.files[s.Key] = set
 	}
+	l = set.list
 	key := set.picks.key(j.value(number))
 	rows := set.rows[key]
 	if set.fan && p.column != "" {

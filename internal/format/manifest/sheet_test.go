@@ -135,6 +135,8 @@ func TestRowsOfSeveralColumnsFaults(t *testing.T) {
 		{`matrix: {zip: {n: s.n, g: o.g}}`, "a zip has columns of one source, and these are of s and o"},
 		{`matrix: {zip: {n: s.n, g: s}}`, `"s" names no column`},
 		{`matrix: {zip: {n: s.n, g: s.h}}`, `s has no column "h"; its columns are n, g, a`},
+		{`matrix: {m: {from: s, by: n}}`, "item 1 and item 2 of s are both named x; " +
+			"for one task for each m write {m: s.n}; for one for each row {zip: {m: s.n, g: s.g}}"},
 		{`matrix: {zip: {m: s.n}}`, "item 1 and item 2 of s are both named x"},
 		{`matrix: {n: {from: s, column: n, with: [g]}}`, "item 1 and item 2 of s have the n x and differ in g"},
 		{`matrix: {n: s.n}, in: ["s[n].a"]`, "s has several files for t[x]; s[n, *].a is a folder of all"},

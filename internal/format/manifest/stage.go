@@ -76,13 +76,17 @@ func (d *decoder) collisions(b *base, plans []plan, t *Task) {
 		case o.glob == "":
 			hint := "give one of them another path"
 			if o.project && !c.project {
-				hint += `, or read the folder's own files by a pattern: {glob: "` + o.path + `/*"}, with except: for what is made there`
+				hint += `, or read the folder's own files by a pattern: {glob: "` + o.path +
+					`/*"}, with except: for what is made there`
 			}
-			d.report.add(pos, hint, "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
+			d.report.add(pos, hint, "%s: %s at %s lies inside %s at %s",
+				where, c.what, truncate(c.path), o.what, truncate(o.path))
 		case c.glob == "" && o.path == c.path:
 			d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, truncate(c.path), o.what)
-		case c.glob == "" && !c.project && MatchGlob(o.glob, c.path) && (o.input == nil || !o.input.Except().LeavesIn(c.path)):
-			d.matched = append(d.matched, matched{c.path, faultAt(d.report.file, pos, "give it another path, narrow the pattern, or leave it out by except",
+		case c.glob == "" && !c.project && MatchGlob(o.glob, c.path) &&
+			(o.input == nil || !o.input.Except().LeavesIn(c.path)):
+			d.matched = append(d.matched, matched{c.path, faultAt(d.report.file, pos,
+				"give it another path, narrow the pattern, or leave it out by except",
 				"%s: %s at %s matches the pattern of %s", where, c.what, truncate(c.path), o.what)})
 		}
 	})

@@ -6,6 +6,16 @@ import (
 	"strings"
 )
 
+// Note says what a failure with this message means, beyond the message; "" for nothing.
+func Note(message string) string {
+	if strings.HasPrefix(message, "output ") && strings.HasSuffix(message, ", found nothing") &&
+		strings.Contains(message, ": expected a file ") {
+		name, _, _ := strings.Cut(message[len("output "):], ":")
+		return fmt.Sprintf("the command wrote no file. One that only checks something may end with: touch \"$%s\"", name)
+	}
+	return ExitNote(message)
+}
+
 // ExitNote says what the exit code in a message like "exit code 141" means if a shell has made it from a signal; ""
 // if no meaning is known. Scripts fail in these ways although no program has printed an error.
 func ExitNote(message string) string {
