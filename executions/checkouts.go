@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,11 +26,7 @@ import (
 // Bounds of kept checkouts. A search for processes that use a checkout costs as much as writing some hundred files.
 const (
 	minKeptFiles = 256
-	maxKeptBytes = 1 << 30            // of one checkout
-	maxAllBytes  = 2 << 30            // of all that stay for the next process
-	maxIdle      = 4                  // with more in this process, even an unlike one is renewed
-	maxAll       = 16                 // checkouts that stay for the next process
-	maxUnused    = 7 * 24 * time.Hour // then a checkout is removed
+	maxIdle      = 4 // with more in this process, even an unlike one is renewed
 )
 
 // checkouts keeps checkouts of large folders. A command gets one for itself, by a rename into its sandbox, and may
@@ -44,6 +39,7 @@ type checkouts struct {
 	objects objectstore.Store
 	scratch func() (string, error)
 	folder  func() (string, error) // for the next process; nil: there is none
+	limit   func() (int64, error)  // what all may take of the disk; nil: the default
 	mu      sync.Mutex
 	idle    []*checkout // the latest last
 	count   int         // made or taken by this process
@@ -138,10 +134,28 @@ func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Ha
 	return nil, err
 }
 
+// bound is what all checkouts that are kept may take. One of them may take half of it.
+func (p *checkouts) bound() tree.Usage {
+	n, _ := p.bytes() // leaveIdle returns the error
+	return checkoutBound(n)
+}
+
+// bytes is the user's bound, or the default beside an error.
+func (p *checkouts) bytes() (int64, error) {
+	if p.limit == nil {
+		return DefaultCheckoutBytes, nil
+	}
+	n, err := p.limit()
+	if err != nil {
+		n = DefaultCheckoutBytes
+	}
+	return n, err
+}
+
 // giveBack takes a checkout back from a command. As far as the supervisor knows, no process has anything in it open.
 func (p *checkouts) giveBack(c *checkout, work *beneath.Dir) {
 	info, err := work.Lstat(c.at)
-	if err != nil || !info.IsDir() || !beneath.SameFile(info, c.info) || c.kept.Bytes() > maxKeptBytes ||
+	if err != nil || !info.IsDir() || !beneath.SameFile(info, c.info) || !c.kept.Usage().Within(p.bound().Half()) ||
 		work.Rename(c.at, c.dir, treeFolder) != nil {
 		c.dir.Close() // removed with this process's folder
 		return
@@ -247,7 +261,7 @@ func (p *checkouts) takeStored(label, hash string) *checkout {
 	}
 	var best storedCheckout
 	found := 0
-	for _, s := range storedIn(folder) {
+	for _, s := range StoredCheckouts(folder).list() {
 		if n := likeness(&checkout{label: s.label, hash: s.hash}, label, hash); n > found {
 			best, found = s, n
 		}
@@ -314,38 +328,7 @@ func (p *checkouts) kept() (string, error) {
 	return p.folder()
 }
 
-// A storedCheckout belongs to no process. Its name is "<label>-<hash>-<bytes>-<random>".
-type storedCheckout struct {
-	path, label, hash string
-	bytes             int64
-	used              time.Time
-}
-
-// storedIn lists the checkouts of a folder, the latest first.
-func storedIn(folder string) []storedCheckout {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil
-	}
-	var list []storedCheckout
-	for _, e := range entries {
-		parts := strings.Split(e.Name(), "-")
-		info, err := e.Info()
-		if err != nil || len(parts) != 4 {
-			continue
-		}
-		n, err := strconv.ParseInt(parts[2], 10, 64)
-		if err != nil {
-			continue
-		}
-		list = append(list, storedCheckout{filepath.Join(folder, e.Name()), parts[0], parts[1], n, info.ModTime()})
-	}
-	slices.SortFunc(list, func(a, b storedCheckout) int { return b.used.Compare(a.used) })
-	return list
-}
-
-// leaveIdle leaves the idle checkouts to the next process. Checkouts that exceed the bounds are removed with this
-// process's folder.
+// leaveIdle leaves the idle checkouts to the next process, and removes what exceeds the bounds.
 func (p *checkouts) leaveIdle(now time.Time) error {
 	errs := []error{p.takeBackAll()}
 	p.mu.Lock()
@@ -359,6 +342,8 @@ func (p *checkouts) leaveIdle(now time.Time) error {
 	if err != nil { // there is no next process
 		return errs[0]
 	}
+	bytes, err := p.bytes()
+	errs = append(errs, err)
 	for _, c := range idle {
 		dir := c.dir.Name()
 		about := append([]byte(hereNow().Name+" "+bootNow()+"\n"), c.kept.Encode()...)
@@ -371,31 +356,12 @@ func (p *checkouts) leaveIdle(now time.Time) error {
 			err = os.Chtimes(dir, time.Time{}, now)
 		}
 		if err == nil {
-			err = os.Rename(dir, filepath.Join(folder, fmt.Sprintf("%s-%s-%d-%08x", c.label, c.hash, c.kept.Bytes(), rand.Uint32())))
+			err = os.Rename(dir, filepath.Join(folder, storedName(c)))
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, p.trimStored(folder, now))...)
-}
-
-// trimStored removes checkouts beyond the bounds of number, size and age. It moves each into this process's own
-// folder first, so that no other process takes half of it.
-func (p *checkouts) trimStored(folder string, now time.Time) error {
-	var errs []error
-	total := int64(0)
-	for i, s := range storedIn(folder) {
-		total += s.bytes
-		if i < maxAll && total <= maxAllBytes && now.Sub(s.used) <= maxUnused {
-			continue
-		}
-		total -= s.bytes
-		dir, err := p.path()
-		if err == nil && os.Rename(s.path, dir) == nil {
-			err = beneath.Discard(dir)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, err = StoredCheckouts(folder).Trim(now, bytes, false, false)
+	return errors.Join(append(errs, err)...)
 }
 
 // Rest leaves what the next process can use, after the last request.

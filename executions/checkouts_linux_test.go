@@ -1,13 +1,16 @@
 package executions_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -245,22 +248,102 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// The checkouts that stay for the next process are bounded in number.
+// The checkouts that stay for the next process are bounded in number, in files, in blocks and in age; one that a process
+// uses stays.
 func TestKeptCheckoutsAreBounded(t *testing.T) {
-	dir := t.TempDir()
-	l := newLab(t, func(o *executions.Options) { o.Checkouts = func() (string, error) { return dir, nil } })
-	h := manyFiles(t, l, "first")
-	for i := range 18 {
-		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("label%d-%d-100-%d", i, i, i)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	type one struct{ bytes, files, age int }
+	for _, c := range []struct {
+		what  string
+		there []one
+		bound int64
+		all   bool
+		stay  int
+	}{
+		{"number", slices.Repeat([]one{{100, 2, 0}}, 18), 1 << 30, false, 16},
+		{"blocks", []one{{600 << 20, 1, 1}, {300 << 20, 1, 2}, {200 << 20, 1, 3}, {100 << 20, 1, 4}}, 1 << 30, false, 3},
+		{"files", []one{{1, 40, 1}, {1, 40, 2}, {1, 30, 3}, {1, 20, 4}}, 100 * 16 << 10, false, 3},
+		{"age", []one{{1, 1, 7*24*60 - 1}, {1, 1, 7*24*60 + 1}}, 1 << 30, false, 1},
+		{"all", []one{{1, 1, 1}, {1, 1, 2}}, 1 << 30, true, 0},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			for i, o := range c.there {
+				path := filepath.Join(dir, fmt.Sprintf("label%d-%d-%d-%d-%d", i, i, o.bytes, o.files, i))
+				at := now.Add(-time.Duration(o.age) * time.Minute)
+				if err := errors.Join(os.Mkdir(path, 0o700), os.Chtimes(path, at, at)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stored := executions.StoredCheckouts(dir)
+			dry, err := stored.Trim(now, c.bound, c.all, true)
+			if left := entriesIn(t, dir); err != nil || left != len(c.there) {
+				t.Errorf("a dry run leaves %d of %d, %v", left, len(c.there), err)
+			}
+			done, err := stored.Trim(now, c.bound, c.all, false)
+			if left := entriesIn(t, dir); err != nil || left != c.stay || done != dry || done.Kept != c.stay || done.Removed != len(c.there)-c.stay {
+				t.Errorf("%d stay, want %d: %+v, %+v after a dry run, %v", left, c.stay, done, dry, err)
+			}
+		})
 	}
+}
+
+func entriesIn(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Kept checkouts count as what they take of the disk. A trim leaves alone one that a process uses, and removes what a dead
+// process has begun to remove.
+func TestStoredCheckouts(t *testing.T) {
+	dir := t.TempDir()
+	bound := int64(1 << 30)
+	keep := func(o *executions.Options) {
+		o.Checkouts, o.CheckoutBytes = func() (string, error) { return dir, nil }, func() (int64, error) { return bound, nil }
+	}
+	l := newLab(t, keep)
+	h := manyFiles(t, l, "first")
 	l.run(t, reader("true", "1"), h)
 	if err := l.Rest(); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 16 {
-		t.Errorf("%d stay, %v", len(entries), err)
+	stored := executions.StoredCheckouts(dir)
+	got, err := stored.Trim(time.Now(), bound, true, true)
+	if err != nil || got.Removed != 1 || got.RemovedFiles != 303 || got.RemovedBytes < 300*512 { // 300 files, a link and two folders
+		t.Errorf("there is %+v, %v; want one with 303 files, of at least a block each", got, err)
+	}
+
+	found, err := filepath.Glob(filepath.Join(dir, "*", "tree"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the checkout is not at %v, %v", found, err)
+	}
+	user := exec.Command("cat")
+	user.Dir = found[0]
+	in, err := user.StdinPipe()
+	if err == nil {
+		err = user.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := stored.Trim(time.Now(), bound, true, false); err != nil || got.Removed != 0 || got.Kept != 1 {
+		t.Errorf("while a process is in it: %+v, %v; want it kept", got, err)
+	}
+	in.Close()
+	if err := errors.Join(user.Wait(), os.Mkdir(filepath.Join(dir, "gone-1"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := stored.Trim(time.Now(), bound, true, false); err != nil || got.Removed != 1 || entriesIn(t, dir) != 0 {
+		t.Errorf("afterwards: %+v, %d entries, %v; want none", got, entriesIn(t, dir), err)
+	}
+
+	// A checkout of more than half of what all may take is not kept, here for its files.
+	bound = 600 * 16 << 10
+	l.run(t, reader("true", "2"), h)
+	if err := l.Rest(); err != nil || entriesIn(t, dir) != 0 {
+		t.Errorf("%d are kept, %v; want none", entriesIn(t, dir), err)
 	}
 }

@@ -53,7 +53,8 @@ type Options struct {
 	Scratch func() (string, error) // a directory of this process on the object store's filesystem
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
-	Checkouts func() (string, error)
+	Checkouts     func() (string, error)
+	CheckoutBytes func() (int64, error) // what all of them may take of the disk; nil: DefaultCheckoutBytes
 	// Images is a folder of this user, for unpacked images; nil: no task can have an image.
 	Images       func() (string, error)
 	Environments EnvironmentOptions
@@ -110,7 +111,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes:    sandboxes{scratch: opts.Scratch, modes: opts.Modes},
-		checkouts:    checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
+		checkouts:    checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts, limit: opts.CheckoutBytes},
 		environments: environments{EnvironmentOptions: opts.Environments, objects: objects, runner: run, path: opts.Path, grace: opts.Grace},
 		images:       images{objects: objects, folder: opts.Images},
 		releasing:    make(chan struct{}, mostReleasing),

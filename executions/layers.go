@@ -225,15 +225,16 @@ func (p *checkouts) watched(ctx context.Context, l *lending, label string, o tre
 // keepFew returns lendings that are not in use to the idle checkouts: stale ones, and all but the latest. Under
 // layers.mu.
 func (p *checkouts) keepFew() {
-	unused, bytes := 0, int64(0)
+	unused, all, bound := 0, tree.Usage{}, p.bound()
 	for _, l := range slices.Backward(slices.Clone(p.layers.lent)) {
 		if l.users > 0 {
 			continue
 		}
-		if unused++; l.stale || unused > maxIdle || unused > 1 && bytes+l.kept.Bytes() > maxAllBytes {
+		with := all.Plus(l.kept.Usage())
+		if unused++; l.stale || unused > maxIdle || unused > 1 && !with.Within(bound) {
 			p.retire(l)
 		} else {
-			bytes += l.kept.Bytes()
+			all = with
 		}
 	}
 }
@@ -242,20 +243,20 @@ func (p *checkouts) keepFew() {
 func (p *checkouts) retire(l *lending) {
 	l.watch.Close()
 	p.layers.lent = slices.DeleteFunc(p.layers.lent, func(other *lending) bool { return other == l })
-	if l.kept.Bytes() > maxKeptBytes {
+	if !l.kept.Usage().Within(p.bound().Half()) {
 		p.layers.large = append(p.layers.large, l.checkout)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, l.checkout)
-	total := int64(0)
-	for _, c := range p.idle {
-		total += c.kept.Bytes()
-	}
-	for ; total > maxAllBytes; p.idle = slices.Delete(p.idle, 0, 1) {
-		total -= p.idle[0].kept.Bytes()
-		p.layers.large = append(p.layers.large, p.idle[0])
+	var all tree.Usage
+	for n, c := range slices.Backward(p.idle) {
+		if all = all.Plus(c.kept.Usage()); !all.Within(p.bound()) {
+			p.layers.large = append(p.layers.large, p.idle[:n+1]...)
+			p.idle = slices.Delete(p.idle, 0, n+1)
+			return
+		}
 	}
 }
 

@@ -38,6 +38,17 @@ type Environments struct {
 	KeptBytes    int64 `json:"keptBytes"`
 }
 
+// Checkouts counts the kept checkouts of large folders that this user's commands have left on this machine. Bytes are
+// of blocks, as many small files take more than their bytes; files are also folders and links.
+type Checkouts struct {
+	Removed      int   `json:"removed"`
+	RemovedBytes int64 `json:"removedBytes"`
+	RemovedFiles int64 `json:"removedFiles"`
+	Kept         int   `json:"kept"`
+	KeptBytes    int64 `json:"keptBytes"`
+	KeptFiles    int64 `json:"keptFiles"`
+}
+
 // Gone counts repositories that are gone, and the bytes of their remains on this machine.
 type Gone struct {
 	Repositories int   `json:"repositories"`
@@ -57,6 +68,7 @@ type Report struct {
 	Gone          Gone         `json:"gone,omitzero"`          // remains of repositories that are gone
 	Environments  Environments `json:"environments,omitzero"`  // of programs, on this machine
 	Downloads     Downloads    `json:"downloads,omitzero"`     // removed: files of servers that never came to their end
+	Checkouts     Checkouts    `json:"checkouts,omitzero"`     // of large folders, on this machine
 	Missing       int          `json:"missing"`                // objects that something refers to
 	Warnings      []string     `json:"warnings"`               // references that could not be followed, at most 20
 

@@ -18,7 +18,7 @@ import (
 )
 
 func newGC(a *app) *cobra.Command {
-	dryRun, environments := false, false
+	dryRun, kept := false, keptOnes{}
 	cmd := &cobra.Command{
 		Use:   "gc [repo]",
 		Short: "Remove the objects that nothing needs",
@@ -31,17 +31,21 @@ Executions are never removed, so their outputs stay; e3 prune removes executions
 		Example: `  e3 gc
   e3 gc . --dry-run`,
 		RunE: a.on(a.open, func(ctx context.Context, r *repo.Repo, _ []string) error {
-			return runGC(ctx, a, r, gc.Options{DryRun: dryRun}, environments)
+			return runGC(ctx, a, r, gc.Options{DryRun: dryRun}, kept)
 		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be removed")
-	cmd.Flags().BoolVar(&environments, "environments", false, "remove all environments of programs that no command uses")
+	cmd.Flags().BoolVar(&kept.environments, "environments", false, "remove all environments of programs that no command uses")
+	cmd.Flags().BoolVar(&kept.checkouts, "checkouts", false, "remove all kept checkouts of large folders that no command uses")
 	return a.answers(cmd, gc.Report{})
 }
 
-func runGC(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environments bool) error {
+// keptOnes are the kinds of what this machine keeps of which all is to be removed that no command uses.
+type keptOnes struct{ environments, checkouts bool }
+
+func runGC(ctx context.Context, a *app, r *repo.Repo, o gc.Options, all keptOnes) error {
 	collectOften()
-	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o, environments) })
+	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o, all) })
 	if report == nil {
 		return err
 	}
@@ -80,8 +84,8 @@ func freeing[T any](r *repo.Repo, dry bool, do func() (T, error)) (T, error) {
 	return done, err
 }
 
-// collect removes garbage and shows its progress. environments: of these, all that no command uses are garbage.
-func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environments bool) (*gc.Report, error) {
+// collect removes garbage and shows its progress. all: of these, all that no command uses are garbage.
+func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options, all keptOnes) (*gc.Report, error) {
 	live, began := a.Live(), a.Now()
 	defer live.Close()
 	o.Progress = func(p gc.Progress) {
@@ -111,11 +115,12 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options, environmen
 	report.ImportedRuns = runs
 	var gone error
 	report.Gone.Repositories, report.Gone.Bytes, gone = r.SweepGone(ctx, o.DryRun)
-	kept, old := r.TrimEnvironments(environments, o.DryRun)
-	report.Environments = gc.Environments(kept)
+	environments, fault := r.TrimEnvironments(all.environments, o.DryRun)
+	checkouts, bad := r.TrimCheckouts(all.checkouts, o.DryRun)
+	report.Environments, report.Checkouts = gc.Environments(environments), gc.Checkouts(checkouts)
 	var late error
 	report.Downloads.Files, report.Downloads.Bytes, late = r.TrimDownloads(o.DryRun)
-	return report, errors.Join(err, gone, old, late)
+	return report, errors.Join(err, gone, fault, bad, late)
 }
 
 // gcStores are the stores that gc collects in.
@@ -160,6 +165,7 @@ func writeCollected(w *render.Sheet, r *gc.Report, now time.Time, whole bool) {
 	}
 	writeGone(w, removed, r.Gone)
 	writeEnvironments(w, removed, r.Environments)
+	writeCheckouts(w, removed, r.Checkouts)
 	if r.Downloads.Files > 0 {
 		w.Line("%s %s that was begun weeks ago (%s)", removed, human.Count(r.Downloads.Files, "download"), human.Bytes(r.Downloads.Bytes))
 	}
@@ -206,6 +212,17 @@ func writeEnvironments(w *render.Sheet, removed string, e gc.Environments) {
 	if e.Kept > 0 {
 		w.Line("Of programs this machine has %s (%s)", human.Count(e.Kept, "environment"), human.Bytes(e.KeptBytes))
 	}
+}
+
+// writeCheckouts prints how many checkouts of large folders commands have left on this machine.
+func writeCheckouts(w *render.Sheet, removed string, c gc.Checkouts) {
+	line := func(format string, n int, bytes, files int64) {
+		if n > 0 {
+			w.Line(format, human.Count(n, "kept checkout"), human.Bytes(bytes), human.Count(files, "file"))
+		}
+	}
+	line(removed+" %s of large folders (%s, %s)", c.Removed, c.RemovedBytes, c.RemovedFiles)
+	line("Of large folders this machine has %s (%s, %s)", c.Kept, c.KeptBytes, c.KeptFiles)
 }
 
 // amount is "1,234 objects (2.3 GiB)".

@@ -138,7 +138,7 @@ func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, err
 	}
 	defer r.Close()
 	collectOften()
-	return freeing(r, false, func() (*gc.Report, error) { return collect(ctx, a, r, gc.Options{}, false) })
+	return freeing(r, false, func() (*gc.Report, error) { return collect(ctx, a, r, gc.Options{}, keptOnes{}) })
 }
 
 func writePruned(w *render.Sheet, p *gc.Pruned, rules gc.Rules) {

@@ -47,13 +47,18 @@ func environmentsFolder(r *Repo, make bool) (string, error) {
 
 // environmentsSize is the greatest size of all environments.
 func environmentsSize(r *Repo) (int64, error) {
-	text := r.opts.Getenv(EnvironmentsSizeVariable)
+	return r.size(EnvironmentsSizeVariable, executions.DefaultEnvironmentBytes)
+}
+
+// size is the size in a variable of the environment, such as 20GiB, or the default if the variable is not set.
+func (r *Repo) size(variable string, byDefault int64) (int64, error) {
+	text := r.opts.Getenv(variable)
 	if text == "" {
-		return executions.DefaultEnvironmentBytes, nil
+		return byDefault, nil
 	}
 	size, err := notation.SizeOf(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", EnvironmentsSizeVariable, err)
+		return 0, fmt.Errorf("%s: %w", variable, err)
 	}
 	return size, nil
 }

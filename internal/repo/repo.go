@@ -273,7 +273,7 @@ func keeping(r *Repo, what string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d", what, os.Getuid())))
+	return modes.PrivateFolder(ofUser(filepath.Dir(dir), what))
 }
 
 // Kept are the folders of failed commands of this user on this machine.
@@ -421,7 +421,8 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.stores.programs, Hidden: hidden(r),
-		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, "checkouts") }, Images: func() (string, error) { return keeping(r, "images") },
+		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, checkoutsName) },
+		CheckoutBytes: func() (int64, error) { return checkoutsSize(r) }, Images: func() (string, error) { return keeping(r, "images") },
 		Environments: environments(r),
 		Kept:         r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 		Storable: func(ctx context.Context) error { return storable(ctx, r) },

@@ -24,13 +24,43 @@ import (
 // this state with the directory, so that it writes only what differs.
 type Kept struct {
 	folder keptFolder
-	files  int
 	bytes  int64
+	usage  Usage
 }
 
-// Files is the number of files in it, and Bytes is their size.
-func (k *Kept) Files() int   { return k.files }
+// Bytes is the size of the files in it, and Usage is what it takes on the disk.
 func (k *Kept) Bytes() int64 { return k.bytes }
+func (k *Kept) Usage() Usage { return k.usage }
+
+// A Usage is what files take on a disk: many small ones take more of it than their bytes, and inodes.
+type Usage struct {
+	Files int64 // also folders and links
+	Bytes int64 // of blocks
+}
+
+// Plus is the usage of both.
+func (u Usage) Plus(o Usage) Usage { return Usage{u.Files + o.Files, u.Bytes + o.Bytes} }
+
+// Within reports whether neither part is greater than a bound.
+func (u Usage) Within(bound Usage) bool { return u.Files <= bound.Files && u.Bytes <= bound.Bytes }
+
+// Half is half of it.
+func (u Usage) Half() Usage { return Usage{u.Files / 2, u.Bytes / 2} }
+
+// folderBytes are the blocks of a folder that has few entries.
+const folderBytes = 4096
+
+// count adds a folder to bytes and usage.
+func (k *Kept) count(f *keptFolder) {
+	k.usage = k.usage.Plus(Usage{int64(1 + len(f.files) + len(f.links)), folderBytes})
+	for _, file := range f.files {
+		k.bytes += file.size
+		k.usage.Bytes += file.space
+	}
+	for _, sub := range f.folders {
+		k.count(sub)
+	}
+}
 
 // Folders lists the folders in it, relative to it: first "", which is the checkout itself.
 func (k *Kept) Folders() []string { return k.folder.list("", nil) }
@@ -61,6 +91,7 @@ type keptFolder struct {
 type keptFile struct {
 	hash       objectstore.Hash
 	size       int64
+	space      int64 // of its blocks, when it was written
 	executable bool
 	stamp      keptStamp
 	doubtful   bool // the stamp is too young to show every later change
@@ -133,21 +164,20 @@ func renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string
 		return nil, err
 	}
 	k := &Kept{folder: *top}
-	k.settle(&k.folder, seen)
+	k.folder.settle(seen)
+	k.count(&k.folder)
 	return k, nil
 }
 
 // settle finds the files whose times do not show every change after seen.
-func (k *Kept) settle(f *keptFolder, seen int64) {
+func (f *keptFolder) settle(seen int64) {
 	for name, file := range f.files {
-		k.files++
-		k.bytes += file.size
 		if file.doubtful = !stamp.Settled(seen, file.stamp.mtime, file.stamp.ctime); file.doubtful {
 			f.files[name] = file
 		}
 	}
 	for _, sub := range f.folders {
-		k.settle(sub, seen)
+		sub.settle(seen)
 	}
 }
 
@@ -374,7 +404,7 @@ func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
 	if info.Size() != e.Size {
 		return keptFile{}, &objectstore.CorruptError{Want: e.Hash, Size: info.Size()}
 	}
-	return keptFile{hash: e.Hash, size: e.Size, executable: e.Executable, stamp: stampOf(info)}, nil
+	return keptFile{hash: e.Hash, size: e.Size, space: spaceOf(info), executable: e.Executable, stamp: stampOf(info)}, nil
 }
 
 // link checks all links of the tree and makes the missing ones.

@@ -18,9 +18,7 @@ var errKept = errors.New("not a description of a checkout")
 
 // Encode returns what DecodeKept reads. The bytes are useful only together with the checkout itself.
 func (k *Kept) Encode() []byte {
-	b := append(make([]byte, 0, 64+96*k.files), keptMagic...)
-	b = binary.AppendUvarint(b, uint64(k.files))
-	b = binary.AppendUvarint(b, uint64(k.bytes))
+	b := append(make([]byte, 0, 64+96*k.usage.Files), keptMagic...)
 	b = k.folder.encode(b)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, keptSums))
 }
@@ -34,6 +32,7 @@ func (f *keptFolder) encode(b []byte) []byte {
 	for name, file := range f.files {
 		b = append(appendText(b, name), file.hash[:]...)
 		b = binary.AppendUvarint(b, uint64(file.size))
+		b = binary.AppendUvarint(b, uint64(file.space))
 		flags := byte(0)
 		if file.executable {
 			flags |= 1
@@ -64,11 +63,11 @@ func DecodeKept(b []byte) (*Kept, error) {
 		return nil, errKept
 	}
 	d := &keptDecoder{rest: b[len(keptMagic):body]}
-	k := &Kept{files: int(d.number()), bytes: int64(d.number())}
-	k.folder = *d.folder(0)
+	k := &Kept{folder: *d.folder(0)}
 	if d.bad || len(d.rest) > 0 {
 		return nil, errKept
 	}
+	k.count(&k.folder)
 	return k, nil
 }
 
@@ -116,7 +115,7 @@ func (d *keptDecoder) folder(depth int) *keptFolder {
 		name := d.text()
 		var file keptFile
 		copy(file.hash[:], d.take(uint64(len(file.hash))))
-		file.size = int64(d.number())
+		file.size, file.space = int64(d.number()), int64(d.number())
 		if flags := d.take(1); flags != nil {
 			file.executable, file.doubtful = flags[0]&1 != 0, flags[0]&2 != 0
 		}

@@ -298,6 +298,7 @@ func (f *fileInfo) look(fd int, base string) error {
 	}
 	f.st.Dev, f.st.Ino, f.st.Mode = unix.Mkdev(x.Dev_major, x.Dev_minor), x.Ino, uint32(x.Mode)
 	f.st.Uid, f.st.Gid, f.st.Size, f.st.Rdev = x.Uid, x.Gid, int64(x.Size), unix.Mkdev(x.Rdev_major, x.Rdev_minor)
+	f.st.Blocks = int64(x.Blocks)
 	setLinks(&f.st.Nlink, x.Nlink)
 	f.st.Mtim, f.st.Ctim = unix.Timespec{Sec: x.Mtime.Sec, Nsec: int64(x.Mtime.Nsec)}, unix.Timespec{Sec: x.Ctime.Sec, Nsec: int64(x.Ctime.Nsec)}
 	return nil
