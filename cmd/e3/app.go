@@ -214,7 +214,7 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 	}
 	if errors.Is(err, repo.ErrNoRepository) && location == "." {
 		if _, stat := os.Stat(manifest.FileName); stat == nil { // the usual way to a repository
-			err = fmt.Errorf("%w, or from the package file that is here: e3 start -f %s", err, manifest.FileName)
+			err = fmt.Errorf("%w, or from the package file that is here: e3 start -f %s; to look first: e3 plan -f %[2]s", err, manifest.FileName)
 		}
 	}
 	if other := a.Getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"regexp"
 	"strings"
+	"sync"
 
 	"e3/executions"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/repo"
@@ -66,6 +70,7 @@ func explainFailure(
 	if len(f.also) > 0 {
 		a.Notef("  the same in %s", human.Line(human.Few(f.also)))
 	}
+	sayUnbound(ctx, a, r, f)
 	sayUndeclared(ctx, a, r, ws, f.failure, f.lines, said)
 	if f.key == "" { // nothing was to run
 		return
@@ -78,4 +83,37 @@ func explainFailure(
 	if f.left {
 		sayFolder(ctx, a, r, location, ws, f.failure)
 	}
+}
+
+var unbound = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`: line [0-9]+: (\w+): unbound variable$`) })
+
+// sayUnbound names the variables of a task whose script has used another one.
+func sayUnbound(ctx context.Context, a *app, r *repo.Repo, f *shownFailure) {
+	var name string
+	for _, line := range f.lines {
+		if m := unbound().FindStringSubmatch(line); m != nil {
+			name = m[1]
+		}
+	}
+	key, ok := executions.ParseKey(f.key)
+	if name == "" || !ok {
+		return
+	}
+	task, err := executions.LoadTask(ctx, r.Objects, key.Task)
+	if err != nil {
+		return // the failure itself is told
+	}
+	var names []string
+	for _, in := range task.Inputs {
+		if manifest.ValidInputName(in.Name) && in.Kind != record.KindTool {
+			names = append(names, "$"+in.Name)
+		}
+	}
+	for _, out := range task.Output.Entries {
+		names = append(names, "$"+out.Name)
+	}
+	for _, v := range task.Env {
+		names = append(names, "$"+v.Name)
+	}
+	a.Notef("  $%s is no variable of %s, which has %s", name, human.Line(f.task), human.Line(human.Few(names)))
 }

@@ -92,7 +92,7 @@ A source in "in" or "matrix" has in its long form
   need           how many tasks of a fan-in must succeed: 95%, 10, any
   manifest       true: a JSON file of what the fan-in has
   suffix         whether its entries keep the suffix of the output
-  by, column, with     which column names an item, groups them, or becomes a variable
+  by, column, with     which column names an item, groups them or has its file, or becomes a variable
   files          of a folder: a file name with the dimension in braces, {part}.txt
   zip            dimensions side by side, or columns that name a row together
   include, exclude     further items; items that are left out`

@@ -65,7 +65,7 @@ var (
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "url", "sha256", "at", "paths", "except", "executable", "export", "description"}
 	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "environment", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = slices.Concat([]string{"file", "dir", "kind", "executable"}, plotKeys, slices.Sorted(maps.Keys(listKeys)))
-	wireKeys     = []string{"from", "only", "at", "suffix", "need", "manifest"}
+	wireKeys     = []string{"from", "only", "at", "column", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}

@@ -78,6 +78,27 @@ func (l *linter) unusedInputs() {
 	}
 }
 
+// placeholders warns of words in braces that a script has where Snakemake or a list would put a value.
+func (l *linter) placeholders(t *Task, names []string) {
+	told := map[string]bool{}
+	for _, b := range braces(l.shell, t.Command.Shell) {
+		write := ""
+		switch {
+		case slices.Contains(names, b.member):
+			write = `"$` + b.member + `"`
+		case slices.Contains(names, b.name):
+			write = `"$` + b.name + `"`
+		case slices.Contains([]string{"input", "output", "wildcards", "params", "threads", "log"}, b.name):
+			write = "one of its variables, $" + strings.Join(names, ", $")
+		}
+		if write != "" && !told[b.name+b.member] {
+			told[b.name+b.member] = true
+			l.warn(t.RunPos, "task %s: line %d of the script has {%s}, which bash takes as it is; write %s",
+				t.Base, b.line, strings.TrimSuffix(b.name+"."+b.member, "."), write)
+		}
+	}
+}
+
 // words are the inputs of a task whose values are texts of several words, such as options of a program: a script may
 // split them.
 func (l *linter) words(t *Task) map[string]bool {
@@ -104,6 +125,7 @@ func (l *linter) task(t *Task) {
 		names = append(names, t.Items[i].Name)
 	}
 	if t.Command.Shell != "" {
+		l.placeholders(t, names)
 		declared := make(map[string]bool, len(names))
 		for _, name := range names {
 			declared[name] = true

@@ -68,6 +68,30 @@ tasks:
 	}
 }
 
+// Words in braces are no variables of a script: neither names nor what Snakemake fills in. Braces of awk, of bash and
+// of text are left alone.
+func TestLintBraces(t *testing.T) {
+	got := lint(t, `e3: 1
+name: p
+inputs: {text: {value: 1}}
+tasks:
+  a: {in: [text], out: o, run: 'cat {text} "${text:-x}"{a,b} > {out}'}
+  b: {in: [text], matrix: {k: [1]}, out: o, run: 'cat {input[0]} {wildcards.k} {other} > {output} && echo {k}'}
+  c: {in: [text], out: o, run: "awk '{text}' \"{text}\" > \"$out\"; f() { text; }; f"}
+`)
+	want := []string{
+		`f:5:32: task a: line 1 of the script has {text}, which bash takes as it is; write "$text"`,
+		`f:5:32: task a: line 1 of the script has {out}, which bash takes as it is; write "$out"`,
+		`f:6:50: task b: line 1 of the script has {input}, which bash takes as it is; write one of its variables, $text, $out, $k`,
+		`f:6:50: task b: line 1 of the script has {wildcards.k}, which bash takes as it is; write "$k"`,
+		`f:6:50: task b: line 1 of the script has {output}, which bash takes as it is; write one of its variables, $text, $out, $k`,
+		`f:6:50: task b: line 1 of the script has {k}, which bash takes as it is; write "$k"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings differ (-want +got):\n%s", diff)
+	}
+}
+
 // A value of several words, such as the options of a program, may be split; one word may get several.
 func TestLintOptions(t *testing.T) {
 	got := lint(t, `e3: 1

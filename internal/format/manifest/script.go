@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"regexp"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -70,6 +72,54 @@ func unquoted(parser *syntax.Parser, script string) []use {
 		return true
 	})
 	return uses
+}
+
+// A brace is a word in braces that a script has outside of quotes, as {input} or {wildcards.sample}.
+type brace struct {
+	name, member string
+	line         int
+}
+
+var braced = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\{([a-z_][a-z0-9_]*)(?:\.([A-Za-z_][A-Za-z0-9_]*)|\[\w+\])?\}`)
+})
+
+// braces finds names in braces in arguments of commands and targets of redirections, where bash takes them as they are.
+// Programs of Snakemake and others are written so. A script that does not parse has none.
+func braces(parser *syntax.Parser, script string) (list []brace) {
+	if len(script) > maxScript || !braced().MatchString(script) {
+		return nil
+	}
+	file, err := parser.Parse(strings.NewReader(script), "")
+	if err != nil {
+		return nil
+	}
+	look := func(word *syntax.Word) {
+		if word == nil {
+			return
+		}
+		for _, part := range word.Parts {
+			if lit, ok := part.(*syntax.Lit); ok {
+				for _, m := range braced().FindAllStringSubmatch(lit.Value, -1) {
+					list = append(list, brace{m[1], m[2], int(lit.Pos().Line())})
+				}
+			}
+		}
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		switch n := node.(type) {
+		case *syntax.CallExpr:
+			for _, word := range n.Args {
+				look(word)
+			}
+		case *syntax.Redirect:
+			if n.Hdoc == nil {
+				look(n.Word)
+			}
+		}
+		return true
+	})
+	return list
 }
 
 // plainlyQuoted reports whether all expansions of a script are in double quotes. It gives up, and returns false, at any

@@ -15,12 +15,10 @@ import (
 // columns reads the names of the columns that hold paths.
 func (d *decoder) columns(where string, n *node) []string {
 	list := distinct(d, where, n, "a list of columns", "the name of a column", func(item *node) bool {
-		if !ValidParamPath(item.text) || strings.Contains(item.text, ".") {
-			d.report.add(item.pos, "name the column with letters, digits, _ and -",
-				"%s: %q cannot follow a dot in a source", where, truncate(item.text))
-			return false
+		if item.text == "" {
+			d.report.add(item.pos, "", "%s: a column without a name", where)
 		}
-		return true
+		return item.text != ""
 	})
 	if n.kind == listNode && len(n.list) == 0 {
 		d.report.add(n.pos, "", "%s: there is no column", where)

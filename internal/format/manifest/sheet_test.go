@@ -46,6 +46,39 @@ func TestSheetPaths(t *testing.T) {
 	}
 }
 
+// Columns may have any names: a matrix and a source name them in their long forms.
+func TestSheetColumnsWithSpaces(t *testing.T) {
+	file := `e3: 1
+name: p
+inputs: {s: {file: s.csv, paths: ["Read 1"]}}
+tasks:
+  t:
+    matrix: {zip: {id: {from: s, column: Sample Name, with: []}, lane: {from: s, column: "Lane #"}}}
+    in: {fq: {from: "s[id,lane]", column: Read 1}}
+    out: "{id}-{lane}"
+    run: x
+  u: {matrix: {id: {from: s, column: Sample Name}}, in: {fq: {from: "s[id, *]", column: Read 1}}, out: "{id}", run: x}
+`
+	sheet := &manifest.List{Columns: []string{"Sample Name", "Lane #", "Read 1"}, Items: [][]string{{"a", "1", "raw/a 1.fq"}, {"a", "2", "raw/a 2.fq"}}}
+	d := expand(t, file, manifest.Lists{"s": sheet})
+	if got := d.Tasks[1].Inputs[0].Path; d.Tasks[1].Name != "t[id=a,lane=2]" || got != "raw/a 2.fq" {
+		t.Errorf("%s reads %s, want t[id=a,lane=2] and raw/a 2.fq", d.Tasks[1].Name, got)
+	}
+	if fan := d.FanIns[d.Tasks[2].Inputs[0].Source.Index]; len(fan) != 2 || fan[1].Label != "2-a 2.fq" {
+		t.Errorf("u[a] gathers %v, want two files, the second as 2-a 2.fq", fan)
+	}
+	for in, want := range map[string]string{
+		`{from: "s[id,lane].x", column: Read 1}`: `"s[id,lane].x" and column: both name one`,
+		`{from: "s[id,lane]", column: x}`:        `no path stands in the column "x" (the columns with paths are Read 1)`,
+		`{from: "u[id]", column: x}`:             "column belongs to a sheet with paths, and u is none",
+	} {
+		_, err := manifest.Parse("f", []byte(strings.Replace(file, `{from: "s[id,lane]", column: Read 1}`, in, 1)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("in: %s: %v, want %q", in, err, want)
+		}
+	}
+}
+
 // A sheet that was set in place of the file's own may be any list.
 func TestSheetPathsFaults(t *testing.T) {
 	for _, test := range []struct {

@@ -43,6 +43,7 @@ type wire struct {
 	bare   bool // the entries of a fan-in have no suffix (suffix: false)
 	gather gathering
 	part   part
+	column string // of a sheet, in place of .column in the source
 }
 
 // A target is a base that a task waits for.
@@ -206,6 +207,8 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 		case "at":
 			w.part.pos = key.pos
 			w.part.at, w.part.kind = d.outputPath(where+": at", v)
+		case "column":
+			w.column = d.text(where+": column", v)
 		case "suffix":
 			if yes, valid := d.boolean(where+": suffix", v); valid {
 				w.bare = !yes

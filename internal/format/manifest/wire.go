@@ -208,6 +208,10 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 		return plan{}, false
 	}
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name, Gather: ref.gather.of()}, text: ref.source}
+	if ref.column != "" && (found.task || d.def.Inputs[found.index].Kind != SheetInput) {
+		d.report.add(ref.pos, "leave it out", "%s: column belongs to a sheet with paths, and %s is none", where, r.name)
+		return plan{}, false
+	}
 	if ref.part.pos.Line > 0 && (!found.task || ref.part.only != nil) {
 		return p, d.fromPart(&p, where, ref, found, &r)
 	}
@@ -220,6 +224,11 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 		}
 		if in.Kind == SheetInput {
 			p.fromInput(in, found.index)
+			if ref.column != "" && r.entry != "" {
+				d.report.add(ref.pos, "name the column once", "%s: %q and column: both name one", where, truncate(ref.source))
+				return plan{}, false
+			}
+			r.entry = cmp.Or(r.entry, ref.column)
 			ok := d.fromSheet(&p, in, where, ref, &r)
 			return p, ok
 		}
