@@ -33,7 +33,7 @@ func SheetPath(cell string) (clean string, folder bool, fault string) {
 		return "", false, ""
 	}
 	if strings.Contains(cell, "://") {
-		return "", false, "the cell is a URL: let a task fetch it, or put a copy into the project"
+		return "", false, "the cell is a URL: declare it as an input {url: …}, or put a copy into the project"
 	}
 	clean, fault, hint := cleanPath(cell)
 	if fault == "" && clean == "." {
