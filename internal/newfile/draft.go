@@ -30,9 +30,10 @@ type Draft struct {
 // An Input is an input of a draft.
 type Input struct {
 	Name    string
-	Kind    string   // file, dir, glob, files or value
+	Kind    string   // file, dir, glob, files, url or value
 	Path    string   // the location, or the value as YAML
 	Columns []string // of a table: the columns that name files
+	At, Sum string   // of a URL: where commands find the file, and its only content
 	Comment string
 }
 
@@ -176,6 +177,16 @@ func (d *Draft) Text() string {
 func flow(in *Input) string {
 	if in.Kind == "value" {
 		return in.Path
+	}
+	if in.Kind == "url" {
+		text := scalar(in.Path)
+		if in.At != path.Base(in.Path) && in.At != "" {
+			text += ", at: " + scalar(in.At)
+		}
+		if in.Sum != "" {
+			text += `, sha256: "` + in.Sum + `"`
+		}
+		return text
 	}
 	if in.Columns != nil {
 		columns := make([]string, len(in.Columns))

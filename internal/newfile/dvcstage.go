@@ -25,6 +25,7 @@ type stage struct {
 	wdir string // relative to the package file
 	outs []stageOut
 	deps []stageDep
+	urls []*yaml.Node    // deps that e3 fetches
 	copy func() []*stage // of a family: its items, written out
 
 	looked map[string]bool // files of parameters of which it names values
@@ -104,7 +105,7 @@ func (s *stage) text(n *yaml.Node) string {
 
 // declare reads the outputs, the dependencies and the command of a stage. It returns false if the stage cannot be a task.
 func (s *stage) declare() bool {
-	s.task, s.outs, s.deps, s.wdir = &Task{}, nil, nil, s.dir()
+	s.task, s.outs, s.deps, s.urls, s.wdir = &Task{}, nil, nil, nil, s.dir()
 	if v := field(s.body, "wdir"); v != nil {
 		s.wdir = path.Join(s.dir(), s.text(v))
 	}
@@ -128,7 +129,11 @@ func (s *stage) declare() bool {
 			s.outputs(v, "plot")
 		case "deps":
 			for _, n := range paths(v) {
-				s.depend(n, s.path(n, s.text(n)))
+				if text := s.text(n); isServed(text) {
+					s.urls = append(s.urls, n)
+				} else {
+					s.depend(n, s.path(n, text))
+				}
 			}
 		case "always_changed":
 			if v.Value == "true" {
@@ -354,6 +359,9 @@ func (s *stage) reads() {
 		}
 		s.read(d, i >= declared)
 	}
+	for _, n := range s.urls {
+		s.server(n, s.text(n))
+	}
 	for _, r := range parts {
 		if in := s.inputOf(r.Input); !slices.ContainsFunc(s.deps, func(d stageDep) bool { return d.path == in.Path }) {
 			s.task.In = append(s.task.In, r)
@@ -516,6 +524,9 @@ func (s *stage) inside(d stageDep) (list []Ref) {
 
 // source adds an input that no stage writes. If stages write in a folder, its other files are inputs one by one.
 func (s *stage) source(d stageDep, found, shared bool) {
+	if !shared && s.imported(d) {
+		return
+	}
 	info, err := fs.Stat(s.fsys, d.path)
 	comment := ""
 	if found {

@@ -276,3 +276,37 @@ func TestNoPipeline(t *testing.T) {
 		}
 	})
 }
+
+// Files of servers: what dvc import-url has brought keeps the content that is here; a URL among deps is an input.
+func TestURLsOfDVC(t *testing.T) {
+	d, notes, err := newfile.FromDVC(fstest.MapFS{
+		"data/raw.xml":     {Data: []byte("content")},
+		"data/raw.xml.dvc": {Data: []byte("md5: a\nfrozen: true\ndeps:\n- path: https://host.example/get?id=1\n  etag: b\nouts:\n- md5: c\n  path: raw.xml\n")},
+		"far.csv.dvc":      {Data: []byte("deps:\n- path: s3://bucket/far.csv\nouts:\n- path: far.csv\n")},
+		"own.csv":          {}, "own.csv.dvc": {Data: []byte("outs:\n- path: own.csv\n")},
+		"dvc.yaml": {Data: []byte("stages:\n  get:\n    cmd: wc data/raw.xml far.csv own.csv > n.txt\n    deps: [data/raw.xml, far.csv, own.csv, " +
+			"https://host.example/a/list.txt, 'ssh://host/x', 'azure://c/x']\n    outs: [n.txt]\n")},
+	}, "dvc.yaml", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDraft(t, d, false)
+	text := d.Text()
+	for _, want := range []string{
+		`{url: https://host.example/get?id=1, at: data/raw.xml, sha256: "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"}   # by dvc import-url`,
+		`{url: s3://bucket/far.csv}`, `{file: own.csv}`, `{url: https://host.example/a/list.txt, at: urls/list.txt}`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the package file lacks %s:\n%s", want, text)
+		}
+	}
+	lost := 0
+	for _, n := range notes {
+		if n.Lost {
+			lost++
+		}
+	}
+	if lost != 2 {
+		t.Errorf("%d parts are lost, want those of ssh and azure: %v", lost, notes)
+	}
+}

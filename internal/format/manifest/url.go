@@ -68,6 +68,12 @@ func (d *decoder) readURL(where string, in *Input, k *urlKeys) {
 	}
 }
 
+// URLFile returns the name at the end of a URL that an input may have, "" if it tells none.
+func URLFile(url string) (name string, ok bool) {
+	name, fault, _ := urlName(url)
+	return name, fault == ""
+}
+
 // urlName returns the name of the file that a URL means, "" if it tells none, or what is wrong with the URL.
 func urlName(text string) (name, fault, hint string) {
 	if bucket, key, _, ok := notation.S3Object(text); ok {
