@@ -223,7 +223,11 @@ func (d environmentReader) resolve(where string, ref *wire) (plan, bool) {
 func (d environmentReader) check() {
 	for i := range d.bases {
 		if s := d.bases[i].spec; s.Environment != "" && d.def.imageOf(s) != "" {
-			d.report.add(s.Pos, "leave out one of them",
+			hint := "leave out environment: if the image has the programs, else image:"
+			if s.Image == "" {
+				hint = "leave out environment: if the image has the programs; else write room: open at the task, or image: at the others instead of at the top"
+			}
+			d.report.add(s.Pos, hint,
 				"task %s: it has an environment, made of this machine's programs, and an image, which has others", s.Base)
 		}
 	}
