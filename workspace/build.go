@@ -66,8 +66,10 @@ func CheckFile(file string) error {
 		if !slices.Contains([]manifest.InputKind{manifest.FileInput, manifest.DirInput, manifest.ParamsInput, manifest.SheetInput}, in.Kind) {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
-			return locate(def, &InputError{Input: in.Name, Err: err})
+		for _, source := range in.Sources() {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(source.Path))); err != nil {
+				return locate(def, &InputError{Input: in.Name, Err: err})
+			}
 		}
 	}
 	return checkParams(def, filepath.Dir(file))

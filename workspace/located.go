@@ -56,7 +56,13 @@ func (e *InputError) place(def *manifest.Definition) {
 	e.Where = fmt.Sprintf("%s:%d:%d: ", def.File, in.Pos.Line, in.Pos.Column)
 	e.Advice = advice(in, e.Err)
 	if errors.Is(e.Err, fs.ErrNotExist) {
-		e.Like = nearestFile(filepath.Join(filepath.Dir(def.File), filepath.FromSlash(in.Path)), in.Path)
+		for _, source := range in.Sources() {
+			at := filepath.Join(filepath.Dir(def.File), filepath.FromSlash(source.Path))
+			if _, err := os.Stat(at); err != nil {
+				e.Like = nearestFile(at, source.Path)
+				break
+			}
+		}
 	}
 }
 

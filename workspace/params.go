@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,9 @@ func (e *ParamsError) Error() string { return e.Where + ": " + e.Msg }
 
 const noMapping = "it must be a mapping of names to values"
 
-// params reads a file of parameters as a value.
+// params reads a file of parameters, or several, as a value.
 func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
-	return s.derived(ctx, in, func(data []byte) (record.Leaf, error) {
+	return s.derived(ctx, in, func(data [][]byte) (record.Leaf, error) {
 		v, err := paramsIn(in.Location, data)
 		if err != nil {
 			return record.Leaf{}, err
@@ -67,8 +68,8 @@ func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, e
 // part reads some values of a file of parameters as a file.
 func (s *scan) part(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
 	_, only, _ := record.PartOf(in.Name)
-	return s.derived(ctx, in, func(data []byte) (record.Leaf, error) {
-		text, err := manifest.PartOf(in.Location, data, only)
+	return s.derived(ctx, in, func(data [][]byte) (record.Leaf, error) {
+		text, err := manifest.PartOf(in.Location, data[0], only)
 		if err != nil {
 			return record.Leaf{}, err
 		}
@@ -82,39 +83,53 @@ func (w *States) putText(ctx context.Context, text []byte) (record.Leaf, error) 
 	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: int64(len(text))}, err
 }
 
-// derived reads a file of parameters from which the input's dataset is made, unless the file is unchanged.
-func (s *scan) derived(ctx context.Context, in *record.LinkInput, dataset func([]byte) (record.Leaf, error)) (record.Leaf, error) {
-	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
-	info, err := os.Stat(path)
+// derived reads the files of parameters from which the input's dataset is made, unless they are unchanged.
+func (s *scan) derived(ctx context.Context, in *record.LinkInput, dataset func([][]byte) (record.Leaf, error)) (record.Leaf, error) {
+	files := manifest.FilesOf(in.Location)
+	same := len(in.Files) == len(files) && in.Leaf.Hash == objectstore.Hash(in.Files[0].Hash).String()
+	for i, file := range files {
+		path := filepath.Join(s.base, filepath.FromSlash(file))
+		info, err := os.Stat(path)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		if !info.Mode().IsRegular() {
+			return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
+		}
+		same = same && proves(in.Files[i].Stat, fileStat(info))
+	}
+	if same && (!s.verify || s.refresh(ctx, in.Files[0].Hash)) {
+		return in.Leaf, nil
+	}
+	data, read := make([][]byte, len(files)), make([]record.LinkFile, len(files))
+	for i, file := range files {
+		var err error
+		if data[i], read[i].Stat, err = s.steady(filepath.Join(s.base, filepath.FromSlash(file))); err != nil {
+			return record.Leaf{}, err
+		}
+		read[i].Path = file
+	}
+	leaf, err := dataset(data)
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) && in.Leaf.Hash == objectstore.Hash(in.Files[0].Hash).String() {
-		if !s.verify || s.refresh(ctx, in.Files[0].Hash) {
-			return in.Leaf, nil
-		}
+	h, err := objectstore.ParseHash(leaf.Hash)
+	for i := range read {
+		read[i].Hash = h
 	}
-	if !info.Mode().IsRegular() {
-		return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
-	}
+	in.Files = read
+	s.touched.Store(true)
+	return leaf, err
+}
+
+// steady is readSteady, tried again while the file changes.
+func (s *scan) steady(path string) ([]byte, record.FileStat, error) {
 	for try := 1; ; try++ {
 		seen := s.states.Now().UnixNano()
 		data, stat, err := readSteady(path)
-		if errors.Is(err, errMoving) && try < attempts {
-			continue
+		if stat.Seen = seen; !errors.Is(err, errMoving) || try == attempts {
+			return data, stat, err
 		}
-		if err != nil {
-			return record.Leaf{}, err
-		}
-		leaf, err := dataset(data)
-		if err != nil {
-			return record.Leaf{}, err
-		}
-		h, err := objectstore.ParseHash(leaf.Hash)
-		stat.Seen = seen
-		in.Files = []record.LinkFile{{Path: in.Location, Stat: stat, Hash: h}}
-		s.touched.Store(true)
-		return leaf, err
 	}
 }
 
@@ -145,16 +160,24 @@ func readSteady(path string) ([]byte, record.FileStat, error) {
 	return data, fileStat(before), err
 }
 
-// paramsIn is the value of a file of parameters.
-func paramsIn(name string, data []byte) (any, error) {
-	v, err := manifest.ParseValue(name, data)
-	if err != nil {
-		return nil, err
+// paramsIn is the value of files of parameters: later ones lie over earlier ones.
+func paramsIn(location string, data [][]byte) (any, error) {
+	var whole manifest.Object
+	for i, name := range manifest.FilesOf(location) {
+		v, err := manifest.ParseValue(name, data[i])
+		if err != nil {
+			return nil, err
+		}
+		o, ok := v.(manifest.Object)
+		if !ok {
+			return nil, &ParamsError{name, noMapping}
+		}
+		if i > 0 {
+			o = manifest.Overlaid(whole, o)
+		}
+		whole = o
 	}
-	if _, ok := v.(manifest.Object); !ok {
-		return nil, &ParamsError{name, noMapping}
-	}
-	return v, nil
+	return whole, nil
 }
 
 // define gives the definition the values of its files of parameters, taken from the link.
@@ -205,7 +228,12 @@ func checkParams(def *manifest.Definition, base string) error {
 		if in.Kind != manifest.ParamsInput {
 			continue
 		}
-		data, _, err := readSteady(filepath.Join(base, filepath.FromSlash(in.Path)))
+		var data [][]byte
+		var err error
+		for _, file := range manifest.FilesOf(in.Path) {
+			text, _, fault := readSteady(filepath.Join(base, filepath.FromSlash(file)))
+			data, err = append(data, text), cmp.Or(err, fault)
+		}
 		if err == nil {
 			content[in.Name], err = paramsIn(in.Path, data)
 		}

@@ -405,7 +405,7 @@ func (p *Project) TakesIn(file string) *record.LinkInput {
 func (p *Project) Takes(i int, file string) bool {
 	in := &p.Inputs[i]
 	switch {
-	case file == in.Location:
+	case slices.Contains(manifest.FilesOf(in.Location), file):
 		return true
 	case in.Source == record.FromSheet:
 		return slices.ContainsFunc(in.Files, func(f record.LinkFile) bool { return f.Path == file })

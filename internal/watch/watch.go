@@ -344,6 +344,10 @@ func (l *looker) input(in *manifest.Input) {
 		for _, source := range in.Sources() {
 			l.input(&source)
 		}
+	case in.Kind == manifest.ParamsInput, in.Kind == manifest.ParamInput:
+		for _, file := range manifest.FilesOf(in.Path) {
+			l.one(filepath.Join(l.base, filepath.FromSlash(file)))
+		}
 	case in.Kind == manifest.SheetInput:
 		l.one(path)
 		l.sheet(in, path)

@@ -155,3 +155,26 @@ func TestSheet(t *testing.T) {
 		}
 	}
 }
+
+// Each of several files of parameters is watched, whole or by a value of them.
+func TestSeveralParams(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "e3.yaml")
+	write(t, file, "e3: 1\nname: p\ninputs: {c: {params: [conf/a.yaml, conf/b.json]}}\ntasks: {t: {in: {x: c.x}, out: o, run: echo}}\n")
+	write(t, filepath.Join(dir, "conf/a.yaml"), "x: 1\n")
+	write(t, filepath.Join(dir, "conf/b.json"), "{}")
+	w, err := watch.New(file, watch.Options{Poll: true, Quiet: 20 * time.Millisecond, Every: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if w.Files() != 3 {
+		t.Errorf("%d files are watched, want 3", w.Files())
+	}
+	for _, name := range []string{"conf/a.yaml", "conf/b.json"} {
+		write(t, filepath.Join(dir, name), `{"x": 200}`)
+		if got := next(t, w, dir); len(got) != 1 || got[0] != name {
+			t.Errorf("after an edit of %s: %q", name, got)
+		}
+	}
+}

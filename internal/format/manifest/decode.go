@@ -247,7 +247,7 @@ func (d *decoder) input(key, value *node) {
 			case "value":
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
-				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
+				in.Kind, in.Path = ParamsInput, d.paramFiles(where+": params", v)
 			case "url":
 				in.Kind, url.url = URLInput, v
 			case "sha256":

@@ -82,7 +82,7 @@ type Input struct {
 	Name string
 	Kind InputKind
 	// path of a file or directory, also of parameters, or pattern of a glob; clean, relative, slash-separated. Of an
-	// environment: several of these (FilesOf); of a URL: where commands find the file
+	// environment and of files of parameters: several of these (FilesOf); of a URL: where commands find the file
 	Path    string
 	URL     string   // of a file on a server; Location is its own
 	Sum     string   // of a URL: the SHA-256 of the only content to use, in hex; "": whatever the server has

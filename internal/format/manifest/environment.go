@@ -20,19 +20,25 @@ type Prepared struct {
 
 var environmentKeys = []string{"from", "run", "path", "env", "tools", "description"}
 
-// FilesOf are the paths and patterns that the Path of an input of the kind EnvironmentInput holds.
+// FilesOf are the paths and patterns that the Path of an environment holds, or the paths in that of files of parameters.
 func FilesOf(path string) []string { return strings.Split(path, "\n") }
 
-// Sources are the files and patterns of an environment, each as an input; of any other input, it is itself.
+// Sources are the files and patterns of an environment, or the files of parameters, each as an input; of any other
+// input, it is itself.
 func (in *Input) Sources() []Input {
-	if in.Kind != EnvironmentInput {
+	if in.Kind != EnvironmentInput && in.Kind != ParamsInput && in.Kind != ParamInput {
 		return []Input{*in}
 	}
 	var list []Input
 	for _, source := range FilesOf(in.Path) {
 		one := *in
-		if one.Kind, one.Path = FileInput, source; strings.ContainsAny(source, "*?") {
+		one.Path = source
+		switch {
+		case in.Kind != EnvironmentInput:
+		case strings.ContainsAny(source, "*?"):
 			one.Kind = GlobInput
+		default:
+			one.Kind = FileInput
 		}
 		list = append(list, one)
 	}

@@ -49,6 +49,52 @@ func (d *decoder) param(file int32, path string, pos Pos) int32 {
 	return index
 }
 
+// paramFiles reads the path of a file of parameters, or those of several, one a line.
+func (d *decoder) paramFiles(where string, n *node) string {
+	items := []node{*n}
+	if n.kind == listNode {
+		items = n.list
+	}
+	if len(items) == 0 {
+		d.wrongType(where, n, "a path, or a list of paths")
+	}
+	var list []string
+	for i := range items {
+		p := d.projectPath(where, &items[i], FileInput)
+		switch {
+		case strings.Contains(p, "\n"):
+			d.report.add(items[i].pos, "", "%s %q: the path holds a line break", where, truncate(p))
+		case slices.Contains(list, p):
+			d.report.add(items[i].pos, "", "%s %q: it is here for the second time", where, truncate(p))
+		}
+		list = append(list, p)
+	}
+	return strings.Join(list, "\n")
+}
+
+// Overlaid is a mapping with the values of another one over it. Mappings are joined name by name; of two other values
+// the one above counts.
+func Overlaid(below, above Object) Object {
+	joined, places := slices.Clone(below), make(map[string]int, len(below))
+	for i := range below {
+		places[below[i].Name] = i
+	}
+	for _, m := range above {
+		i, known := places[m.Name]
+		if !known {
+			joined = append(joined, m)
+			continue
+		}
+		a, under := joined[i].Value.(Object)
+		b, over := m.Value.(Object)
+		if under && over {
+			m.Value = Overlaid(a, b)
+		}
+		joined[i] = m
+	}
+	return joined
+}
+
 // SetParams reads the files of parameters: content returns the content of a file by the name of its input. It sets the
 // values of the inputs, and the form in which tasks get a value: a scalar as text, any other value as a JSON file. If
 // a file lacks a value, the error is Errors. The definition must not be in use elsewhere.
@@ -64,7 +110,11 @@ func (d *Definition) SetParams(content func(input string) any) error {
 			whole := content(file)
 			v, ok := ValueAt(whole, path)
 			if !ok {
-				report.add(in.Pos, missingParam(whole, path), "%s has no value %q", in.Path, truncate(path))
+				has := " has"
+				if strings.Contains(in.Path, "\n") {
+					has = " have"
+				}
+				report.add(in.Pos, missingParam(whole, path), "%s no value %q", strings.ReplaceAll(in.Path, "\n", " and ")+has, truncate(path))
 			}
 			in.Value = v
 		}

@@ -79,6 +79,9 @@ func (d *decoder) fromPart(p *plan, where string, ref *wire, found named, r *ref
 	switch {
 	case r.entry != "" || r.selected || r.items != nil:
 		return report("write from: "+of.Name, "%q is no file", truncate(ref.source))
+	case strings.Contains(of.Path, "\n"):
+		return report("declare the file that the program reads as an input of its own",
+			"only and at take values of one file, and %s has several", truncate(of.Name))
 	case len(ref.part.only) == 0:
 		return report(fmt.Sprintf("choose values by only, or declare {file: %s} for the whole file", of.Path), "at needs only")
 	case formOf(of.Path) == pythonForm:
