@@ -306,7 +306,10 @@ func (s *stage) path(n *yaml.Node, text string) string {
 	}
 	p := path.Join(s.wdir, text)
 	if p == ".." || strings.HasPrefix(p, "../") || p == "." {
-		s.note(n, true, "%s is not below the folder of the package file: move the package file up, or the data into its folder", text)
+		const above = "is not below the folder of the package file"
+		if !slices.ContainsFunc(s.notes, func(n Note) bool { return strings.Contains(n.Text, above) }) {
+			s.note(n, true, "%s %s, and other paths may not be: convert it again with -o and a package file further up, or move the data", text, above)
+		}
 		return ""
 	}
 	return p
