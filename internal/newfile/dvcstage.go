@@ -156,7 +156,7 @@ func (s *stage) declare() bool {
 	if len(s.task.Out) == 0 {
 		s.task.Out = []Out{{Path: path.Join("logs", packageName(s.name)+".txt")}}
 		if len(s.outs) == 0 {
-			s.note(s.body, false, "it has no outs, and a task must have an output: what it prints is kept in %s", s.task.Out[0].Path)
+			s.note(s.body, false, "it has no outs, and a task must have an output: what it prints is kept in %s, and files that it writes are not: those that another stage reads belong under out", s.task.Out[0].Path)
 		}
 	}
 	return true

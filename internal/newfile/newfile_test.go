@@ -210,7 +210,7 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		"no outs": {
 			"stages:\n  a:\n    cmd: pytest\n    deps: [a.py]\n",
 			"  a:\n    in: [a_py]\n    out: logs/a.txt\n    run: |\n      {\n      pytest\n      } > \"$out\"\n",
-			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in logs/a.txt",
+			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in logs/a.txt, and files that it writes are not: those that another stage reads belong under out",
 		},
 		"variables": {
 			"stages:\n  a:\n    cmd: x --token $WANDB_KEY ${HOME} \\${sh} > o\n    deps: [a.py]\n    outs: [o]\n",
