@@ -156,7 +156,7 @@ func (s *stage) declare() bool {
 	if len(s.task.Out) == 0 {
 		s.task.Out = []Out{{Path: path.Join("logs", packageName(s.name)+".txt")}}
 		if len(s.outs) == 0 {
-			s.note(s.body, false, "it has no outs, and a task must have an output: what it prints is kept in %s", s.task.Out[0].Path)
+			s.note(s.body, false, "it has no outs, and a task must have an output: what it prints is kept in %s, and files that it writes are not: those that another stage reads belong under out", s.task.Out[0].Path)
 		}
 	}
 	return true
@@ -306,7 +306,10 @@ func (s *stage) path(n *yaml.Node, text string) string {
 	}
 	p := path.Join(s.wdir, text)
 	if p == ".." || strings.HasPrefix(p, "../") || p == "." {
-		s.note(n, true, "%s is not below the folder of the package file: move the package file up, or the data into its folder", text)
+		const above = "is not below the folder of the package file"
+		if !slices.ContainsFunc(s.notes, func(n Note) bool { return strings.Contains(n.Text, above) }) {
+			s.note(n, true, "%s %s, and other paths may not be: convert it again with -o and a package file further up, or move the data", text, above)
+		}
 		return ""
 	}
 	return p

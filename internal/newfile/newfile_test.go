@@ -178,6 +178,10 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 			"vars: [{train: {depth: 3}}]\nstages:\n  a:\n    cmd: x ${train.rate} ${train.depth} ${train}\n    deps: [a.py]\n    outs: [o.txt]\n",
 			"  a:\n    in: [a_py]\n    out: o.txt\n", "dvc.yaml:4: stage a: ${train} is a mapping with parts in several files and vars; write the value by hand",
 		},
+		"paths that lead up are told once": {
+			"stages:\n  a:\n    cmd: x\n    deps: [../a.py, ../b.py]\n    outs: [../o.txt, o.txt]\n", "  a:\n    out: o.txt\n    run: x\n",
+			"dvc.yaml:4: stage a: ../a.py is not below the folder of the package file, and other paths may not be: convert it again with -o and a package file further up, or move the data",
+		},
 		"the key of a matrix": {
 			"stages:\n  a:\n    matrix: {x: [1, 2], y: '${list}'}\n    cmd: x ${key}\n    deps: [a.py]\n    outs: ['${key}.txt']\n",
 			"    matrix: {x: ['1', '2'], y: params_yaml.list}\n    in: [a_py]\n    out: '{x}-{y}.txt'\n    run: 'x \"$x\"-\"$y\"'\n", "",
@@ -206,7 +210,7 @@ func TestCommandsStayAsTheyWere(t *testing.T) {
 		"no outs": {
 			"stages:\n  a:\n    cmd: pytest\n    deps: [a.py]\n",
 			"  a:\n    in: [a_py]\n    out: logs/a.txt\n    run: |\n      {\n      pytest\n      } > \"$out\"\n",
-			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in logs/a.txt",
+			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in logs/a.txt, and files that it writes are not: those that another stage reads belong under out",
 		},
 		"variables": {
 			"stages:\n  a:\n    cmd: x --token $WANDB_KEY ${HOME} \\${sh} > o\n    deps: [a.py]\n    outs: [o]\n",
