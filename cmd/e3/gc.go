@@ -167,7 +167,7 @@ func writeCollected(w *render.Sheet, r *gc.Report, now time.Time, whole bool) {
 	writeEnvironments(w, removed, r.Environments)
 	writeCheckouts(w, removed, r.Checkouts)
 	if r.Downloads.Files > 0 {
-		w.Line("%s %s that was begun weeks ago (%s)", removed, human.Count(r.Downloads.Files, "download"), human.Bytes(r.Downloads.Bytes))
+		w.Line("%s %s, begun weeks ago and never finished (%s)", removed, human.Count(r.Downloads.Files, "download"), human.Bytes(r.Downloads.Bytes))
 	}
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:

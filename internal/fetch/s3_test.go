@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -116,4 +118,67 @@ func TestWithoutCredentials(t *testing.T) {
 		t.Setenv(v, "")
 	}
 	newLab(t).mustGet("s3://"+name+"/x", fetch.Known{}, []byte("public"))
+}
+
+// A bucket may be in another region than the settings say: S3 says in which.
+func TestOtherRegion(t *testing.T) {
+	name, put := newBucket(t, directly)
+	put("x", []byte("far"))
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, region := range []string{"us-east-1", "eu-west-1"} {
+			if strings.Contains(r.Header.Get("Authorization"), "/"+region+"/s3/") {
+				asked = append(asked, region)
+			}
+		}
+		w.Header().Set("X-Amz-Bucket-Region", "eu-west-1")
+		if asked[len(asked)-1] != "eu-west-1" {
+			w.WriteHeader(http.StatusMovedPermanently)
+			_, _ = w.Write([]byte("<Error><Code>PermanentRedirect</Code></Error>"))
+			return
+		}
+		_, _ = w.Write([]byte("far"))
+	}))
+	defer s.Close()
+	t.Setenv("AWS_ENDPOINT_URL", s.URL)
+	l := newLab(t)
+	l.mustGet("s3://"+name+"/x", fetch.Known{}, []byte("far"))
+	l.mustGet("s3://"+name+"/y", fetch.Known{}, []byte("far"))
+	if got := strings.Join(asked, " "); got != "us-east-1 eu-west-1 eu-west-1" {
+		t.Errorf("asked were %s", got)
+	}
+}
+
+func TestRefusalsOfS3(t *testing.T) {
+	newBucket(t, directly)
+	for _, c := range []struct {
+		code        int
+		key         string // of the account
+		body, want  string
+		unreachable bool
+	}{
+		{http.StatusForbidden, "", "<Error><Code>AccessDenied</Code></Error>", "S3 says AccessDenied (403); there are no credentials", false},
+		{http.StatusForbidden, "x", "<Error><Code>AccessDenied</Code></Error>", "S3 says AccessDenied (403) to the credentials of the AWS tools", false},
+		{http.StatusServiceUnavailable, "x", "<Error><Code>SlowDown</Code></Error>", "the server is out of reach: S3 says SlowDown (503)", true},
+	} {
+		n := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n++
+			w.WriteHeader(c.code)
+			_, _ = w.Write([]byte(c.body))
+		}))
+		t.Setenv("AWS_ENDPOINT_URL", s.URL)
+		t.Setenv("AWS_ACCESS_KEY_ID", c.key)
+		t.Setenv("AWS_SECRET_ACCESS_KEY", c.key)
+		l := newLab(t)
+		l.Attempts = 3
+		_, err := l.get("s3://bucket/x", fetch.Known{}, "")
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, fetch.ErrUnreachable) != c.unreachable {
+			t.Errorf("%d: %v, want %q", c.code, err, c.want)
+		}
+		if want := map[bool]int{false: 1, true: 3}[c.unreachable]; n != want {
+			t.Errorf("%d: %d requests, want %d", c.code, n, want)
+		}
+		s.Close()
+	}
 }
