@@ -149,7 +149,8 @@ func (s *scratch) store() (*reffs.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.make(p); err != nil {
+	fresh, err := s.make(p)
+	if err != nil {
 		return nil, fmt.Errorf("make a folder for commands to run in: %w; %s names another", err, CacheDirVariable)
 	}
 	if s.own, err = reffs.Open(p.dir, s.options); err != nil {
@@ -157,6 +158,7 @@ func (s *scratch) store() (*reffs.Store, error) {
 	}
 	s.tidy()
 	switch {
+	case !fresh: // it was told before
 	case p.inside:
 		s.warn(fmt.Errorf("commands run in %s, below the project: a program that looks for its project upwards finds this one. "+
 			"%s names a folder of yours on the file system of the repository", p.dir, CacheDirVariable))
@@ -167,24 +169,25 @@ func (s *scratch) store() (*reffs.Store, error) {
 	return s.own, nil
 }
 
-// make makes a place, and checks that it is still this user's alone.
-func (s *scratch) make(p scratchPlace) error {
+// make makes a place, and checks that it is still this user's alone. fresh tells whether this repository has not used it
+// before.
+func (s *scratch) make(p scratchPlace) (fresh bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(p.dir), 0o700); err != nil {
-		return err
+		return false, err
 	}
 	if _, err := modes.PrivateFolder(p.dir); err != nil {
-		return err
+		return false, err
 	}
 	if err := modes.Alone(p.dir); err != nil {
-		return err
+		return false, err
 	}
 	path := filepath.Join(p.dir, scratchOf)
 	if text, err := os.ReadFile(path); err == nil && string(text) == s.repository+"\n" {
-		return nil
+		return false, nil
 	}
 	f, err := os.CreateTemp(p.dir, scratchOf+"-*")
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = f.WriteString(s.repository + "\n")
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -193,7 +196,7 @@ func (s *scratch) make(p scratchPlace) error {
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
-	return err
+	return true, err
 }
 
 // SessionDir returns the folder of this process.

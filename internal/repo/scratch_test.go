@@ -105,6 +105,9 @@ func TestScratchIsAlone(t *testing.T) {
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "below the project") {
 		t.Errorf("warnings %q; want one that says that the project is above", warnings)
 	}
+	if scratchOf(t, root, env, func(err error) { warnings = append(warnings, err.Error()) }); len(warnings) != 1 {
+		t.Errorf("warnings %q; want no second one: each start would have it", warnings)
+	}
 
 	r, err := repo.Open(t.Context(), func() string {
 		at, err := repo.Create(filepath.Join(shared, "project", ".e3"))
