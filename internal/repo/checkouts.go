@@ -34,4 +34,6 @@ func (r *Repo) TrimCheckouts(all, dry bool) (executions.TrimmedCheckouts, error)
 }
 
 // ofUser is a folder of this user beside the folders of processes.
-func ofUser(temp, what string) string { return filepath.Join(temp, fmt.Sprintf("%s-%d", what, os.Getuid())) }
+func ofUser(temp, what string) string {
+	return filepath.Join(temp, fmt.Sprintf("%s-%d", what, os.Getuid()))
+}
