@@ -2,9 +2,12 @@ package workspace
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"e3/dataflow/plan"
 	"e3/internal/format/record"
+	"e3/internal/host/git"
 	"e3/internal/insight/runview"
 	"e3/refstore"
 )
@@ -39,6 +42,25 @@ func (v View) Leaves(ctx context.Context, ws string) (inputs, outputs map[string
 		}
 	}
 	return inputs, outputs, nil
+}
+
+// Head returns the commit that git has checked out where the workspace's package file is.
+func (v View) Head(ctx context.Context, ws string) (string, error) {
+	link, err := v.w.links.remembered(ctx, ws)
+	if err != nil {
+		return "", err
+	}
+	if link == nil {
+		return "", fmt.Errorf("HEAD: workspace %s follows no package file on this machine", ws)
+	}
+	switch at, err := git.Read(filepath.Dir(link.File)); {
+	case err != nil:
+		return "", fmt.Errorf("HEAD of %s: %w", link.File, err)
+	case at.Commit == "":
+		return "", fmt.Errorf("HEAD of %s: git has no commit yet", link.File)
+	default:
+		return at.Commit, nil
+	}
 }
 
 // Next evaluates the next start: see Planner.Next.

@@ -36,8 +36,8 @@ and how they ended, outputs, metrics (outputs marked "kind: metrics", compared b
 With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
 see. In B the workspace may be left out where it is that of A: @, @-1, @next.
 
-With --commit, sides are branches of git, or commits by the beginning of their names: main, 3f9a2c1, prod@main. A side is the
-latest completed run that began there. What a branch means follows from the runs on record, not from the repository of git.
+With --commit, sides are branches of git, or commits by the beginning of their names: main, 3f9a2c1, HEAD, prod@main. A side
+is the latest completed run that began there. What a branch means follows from the runs on record, not from the repository of git.
 
 Durations are shown, but do not count as differences, and neither does a result from the cache. Facts that neither side has
 kept, or that only a run can show, are marked as such. Nothing is written. With --exit-code the exit code is 1 if anything

@@ -34,6 +34,8 @@ type Workspaces interface {
 	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
 	// Leaves returns the inputs and outputs of a workspace that have a value, by name.
 	Leaves(ctx context.Context, ws string) (inputs, outputs map[string]record.Leaf, err error)
+	// Head returns the commit that git has checked out where the workspace's package file is.
+	Head(ctx context.Context, ws string) (string, error)
 	// Next returns the package and inputs that the next start of a workspace would use.
 	Next(ctx context.Context, ws string) (*plan.Next, error)
 }

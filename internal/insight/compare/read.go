@@ -119,7 +119,13 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	case Earlier:
 		id, err = s.earlier(ctx, d.Side)
 	case Commit:
-		id, err = s.Runs.AtCommit(ctx, d.Workspace, d.Side.Commit)
+		name := d.Side.Commit
+		if name == head {
+			if name, err = s.Workspaces.Head(ctx, d.Workspace); err != nil {
+				return err
+			}
+		}
+		id, err = s.Runs.AtCommit(ctx, d.Workspace, name)
 	}
 	if err != nil {
 		return err

@@ -30,9 +30,12 @@ type Side struct {
 	Workspace string `json:"workspace"`
 	What      What   `json:"-"`
 	Run       string `json:"-"` // Run: the beginning of an id
-	Commit    string `json:"-"` // Commit: a branch, or the beginning of a commit
+	Commit    string `json:"-"` // Commit: a branch, the beginning of a commit, or HEAD
 	Back      int    `json:"-"` // Earlier: 0 is the run that the workspace shows
 }
+
+// head is what git calls the commit that is checked out.
+const head = "HEAD"
 
 // ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the
 // beginning of its id, "ws@" the latest run, "ws@-1" (or "ws@~1") the one before it, and "ws@next" the next start. If
