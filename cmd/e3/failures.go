@@ -22,10 +22,10 @@ type shownFailure struct {
 	also   []string
 }
 
-// explainFailures prints the first failures with the ends of their logs. Items of a matrix that failed alike are told
-// together.
+// explainFailures prints the first failures with the ends of their logs. Of those whose logs it reads, items of a matrix
+// that failed alike are told together. Each log costs requests of a shared store, so it reads few.
 func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
-	const most, mostRead = 3, 200
+	const most, mostRead = 3, 10
 	var shown []*shownFailure
 	alike := map[string]*shownFailure{}
 	told := 0
