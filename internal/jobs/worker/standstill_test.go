@@ -3,6 +3,7 @@
 package worker_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,7 @@ func TestStandsStill(t *testing.T) {
 			t.Setenv(victimLease, time.Second.String())
 			l, pid, _ := r.victimProcess()
 			first := r.until(l.Job, func(j *queue.Job) bool { return !j.Started.IsZero() }).Execution
-			signal(t, pid, syscall.SIGSTOP)
+			stop(t, pid)
 			if name != "ends later" {
 				r.letGo(l)
 			}
@@ -52,6 +53,58 @@ func TestStandsStill(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stop stops a process in a moment in which it has no lock of records: all others would wait until it goes on.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	for {
+		signal(t, pid, syscall.SIGSTOP)
+		for !stands(t, pid) {
+			<-time.After(time.Millisecond)
+		}
+		if !locksRecords(t, pid) {
+			return
+		}
+		signal(t, pid, syscall.SIGCONT)
+		<-time.After(time.Millisecond)
+	}
+}
+
+// stands tells whether all threads of a process are stopped.
+func stands(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if at := strings.LastIndex(string(text), ") "); err == nil && !strings.HasPrefix(string(text)[at+2:], "T") {
+			return false
+		}
+	}
+	return true
+}
+
+// locksRecords tells whether a process has the lock of a shard of records.
+func locksRecords(t *testing.T, pid int) bool {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		target, err := os.Readlink(path)
+		if err != nil || !strings.Contains(target, "/locks/records/") {
+			continue
+		}
+		info, err := os.ReadFile(strings.Replace(path, "/fd/", "/fdinfo/", 1))
+		if err == nil && strings.Contains(string(info), "\nlock:") {
+			return true
+		}
+	}
+	return false
 }
 
 func signal(t *testing.T, pid int, s syscall.Signal) {
