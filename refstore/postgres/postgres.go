@@ -50,9 +50,9 @@ var (
 // Options are the location of a repository and the parameters of its use. A zero duration means the default, which
 // stands at the end of the field's comment.
 type Options struct {
-	// URL is the address of the database, as libpq reads it: postgres://user@host:port,host2:port2/database?sslmode=….
+	// Address is the database's, as libpq reads it: postgres://user@host:port,host2:port2/database?sslmode=…, or host=… user=….
 	// What it leaves out comes from the PG… variables, the password file and the service file.
-	URL        string
+	Address    string
 	Repository string // bound to each statement: 1 to 64 of [A-Za-z0-9_.-], the first none of ".-"
 	Conns      int    // most connections, one for notifications apart; 8
 
@@ -121,7 +121,7 @@ func open(o Options) (*Store, error) {
 	if o.Conns <= 0 {
 		o.Conns = 8
 	}
-	config, err := pgxpool.ParseConfig(o.URL)
+	config, err := pgxpool.ParseConfig(o.Address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
@@ -205,3 +205,17 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 	})
 	return id, err
 }
+
+// The following say how the store is used at its best.
+
+// StreamPace is the time for which callers should gather data between appends, since each append is a transaction.
+func (s *Store) StreamPace() time.Duration { return 100 * time.Millisecond }
+
+// ShortLogs returns false: a log in a field of its execution's record is read from there.
+func (s *Store) ShortLogs() bool { return false }
+
+// Index returns nil: records are listed by themselves, and so are executions by their ids.
+func (s *Store) Index() refstore.Index { return nil }
+
+// RemoveLeftovers has nothing to remove: each write is whole or has not happened.
+func (s *Store) RemoveLeftovers(ctx context.Context, _ time.Time) (int, error) { return 0, ctx.Err() }

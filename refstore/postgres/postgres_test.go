@@ -23,7 +23,7 @@ import (
 func database(t testing.TB) string {
 	t.Helper()
 	url := testserver.Postgres(t)
-	created, err := postgres.Init(t.Context(), postgres.Options{URL: url})
+	created, err := postgres.Init(t.Context(), postgres.Options{Address: url})
 	if err != nil || !created {
 		t.Fatalf("init: got %v and error %v, want a new schema", created, err)
 	}
@@ -33,7 +33,7 @@ func database(t testing.TB) string {
 // options are those of a new repository.
 func options(url string) postgres.Options {
 	return postgres.Options{
-		URL: url, Repository: strings.ReplaceAll(testserver.Name(), "-", "_"), Conns: 4, Poll: 20 * time.Millisecond, Backoff: 2 * time.Millisecond,
+		Address: url, Repository: strings.ReplaceAll(testserver.Name(), "-", "_"), Conns: 4, Poll: 20 * time.Millisecond, Backoff: 2 * time.Millisecond,
 	}
 }
 
