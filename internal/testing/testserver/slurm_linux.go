@@ -38,22 +38,22 @@ type Slurm struct{ *site }
 func NewSlurm(tb TB, nodes []SlurmNode, config ...string) *Slurm {
 	tb.Helper()
 	needRoot(tb, "Slurm")
-	if err := installSlurm(); err != nil {
+	if err := installPackages("slurm", slurmPackages, slurmMissing); err != nil {
 		tb.Skipf("no Slurm: %v (install it with: apt-get install %s)", err, strings.Join(slurmPackages, " "))
 	}
 	return &Slurm{newSite(tb, "Slurm", func(s *site) error { return (&Slurm{s}).begin(nodes, config) })}
 }
 
-// installSlurm sees to it that the programs are there.
-func installSlurm() error {
-	return installPackages("slurm", slurmPackages, func() error {
-		for _, name := range []string{"munged", "slurmctld", "slurmd", "sbatch"} {
-			if _, err := slurmProgram(name); err != nil {
-				return err
-			}
+// SlurmInstalled tells whether its programs are there.
+func SlurmInstalled() bool { return slurmMissing() == nil }
+
+func slurmMissing() error {
+	for _, name := range []string{"munged", "slurmctld", "slurmd", "sbatch"} {
+		if _, err := slurmProgram(name); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // slurmProgram finds a program, also where the PATH is not root's.
