@@ -309,7 +309,7 @@ func (p *project) where() string {
 
 func (s *slurmSite) noProgram(t *testing.T) {
 	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: bare"))
-	r := s.ends(t, p.spawn(append(slurmStart, "--slurm-program", "/nowhere/e3")...), 1)
+	r := s.ends(t, p.spawn(append(slurmStart, "--executor-program", "/nowhere/e3")...), 1)
 	if failure := r.failed(t, "long"); !strings.Contains(failure, "/nowhere/e3: not found") {
 		t.Errorf("the task has failed by %q, want a word about the program that the node lacks", failure)
 	}
