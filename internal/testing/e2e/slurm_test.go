@@ -4,14 +4,10 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/format/record"
 	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
