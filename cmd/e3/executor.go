@@ -14,7 +14,9 @@ import (
 	"e3/executions"
 	"e3/internal/host/trace"
 	"e3/internal/human"
+	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
 	"e3/internal/repo"
@@ -26,31 +28,28 @@ import (
 // labels.
 const outstanding = 1000
 
-// slurmQueue is the queue of tasks that are submitted to Slurm; other workers do not take from it.
-const slurmQueue = "slurm"
-
 // runsOptions are the flags that choose where the tasks of a run are executed.
 type runsOptions struct {
 	executor string
 	queue    string
 	workers  bool
 
-	slurmArgs, slurmResources []string
-	slurmProgram              string
+	args, resources []string // of a scheduler
+	program         string
 
 	opens openOptions
 }
 
 func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f := cmd.Flags()
-	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers or slurm (default: the setting \"executor\", else local)")
+	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers, or a scheduler that starts one for each, by its name or ./profile.yaml: e3 executor list (default: the setting \"executor\", else local)")
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
 	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
-	f.StringArrayVar(&o.slurmArgs, "slurm-args", nil, "further arguments of sbatch, as '--partition=long --account=me' (repeatable)")
-	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "Slurm's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
-	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
-	fromEnvironment(f, "executor", "queue", "slurm-args", "slurm-resource", "slurm-program")
-	fixedValues(cmd, "executor", settings.Executors()...)
+	f.StringArrayVar(&o.args, "executor-args", nil, "further arguments of the scheduler's command, as '--partition=long --account=me' (repeatable)")
+	f.StringArrayVar(&o.resources, "executor-resource", nil, "the scheduler's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
+	f.StringVar(&o.program, "executor-program", "", "where the scheduler's nodes find e3 (default: the path of this program)")
+	fromEnvironment(f, "executor", "queue", "executor-args", "executor-resource", "executor-program")
+	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
 	completeQueues(a, cmd, "queue")
 }
 
@@ -121,16 +120,15 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 			a.Notef("%s waits for another worker, as %s gave it back: %s", human.Line(jobName(j)), human.Line(human.Worker(j.Worker)), human.Line(j.LastError))
 		},
 	}
-	switch runs.Executor {
-	case settings.Slurm:
-		submitter, err := newSubmitter(ctx, a, r, o)
-		if err != nil {
-			return nil, err
+	if runs.Executor != settings.Local && runs.Executor != "" {
+		if runs.Executor != settings.Workers {
+			submitter, name, err := newSubmitter(ctx, a, r, o, runs)
+			if err != nil {
+				return nil, err
+			}
+			ends = append(ends, submitter.Close)
+			d.Submitter, d.Queue = submitter, name // other workers do not take from this queue
 		}
-		ends = append(ends, submitter.Close)
-		d.Submitter, d.Queue = submitter, slurmQueue
-		fallthrough
-	case settings.Workers:
 		dispatcher := r.Dispatcher(d)
 		ends = append(ends, dispatcher.Close)
 		e.Remote, s.Outstanding = dispatcher, outstanding
@@ -187,45 +185,83 @@ func workerEnv() []string {
 	})
 }
 
-// newSubmitter makes a submitter that has Slurm start workers. On the nodes, the program and the repository must have
-// the same paths as here.
-func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
-	program, err := o.runs.slurmProgram, error(nil)
-	if program == "" {
-		if program, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("find the program that Slurm is to start: %w", err)
-		}
+// newSubmitter makes a submitter that has a scheduler start workers, and the name of that. On the nodes, the program and the
+// repository must have the same paths as here.
+func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (*cluster.Submitter, string, error) {
+	named, err := findProfile(runs.Executor)
+	if err != nil {
+		return nil, "", err
 	}
-	so := slurm.Options{
-		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
-		Warn: func(text string) { a.Warnf("%s", text) },
-		Env:  workerEnv(),
+	scheduler, err := newScheduler(ctx, named, &o.runs, runs.Queue, nil)
+	if err != nil {
+		return nil, "", err
 	}
-	for _, list := range o.runs.slurmArgs {
-		args, err := slurm.SplitArgs(list)
-		if err != nil {
-			return nil, usagef("--slurm-args: %v", err)
-		}
-		so.Args = append(so.Args, args...)
-	}
-	for _, text := range o.runs.slurmResources {
-		name, called, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, usagef("--slurm-resource is name=gres, not %q", text)
-		}
-		so.Resources[name] = called
+	co := cluster.Options{Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Warn: func(text string) { a.Warnf("%s", text) }}
+	if co.Program, err = o.runs.programThere(); err != nil {
+		return nil, "", err
 	}
 	if !repo.IsURL(r.Location) {
-		if so.Repo, err = repo.Find(r.Location); err != nil {
-			return nil, err
+		if co.Repo, err = repo.Find(r.Location); err != nil {
+			return nil, "", err
 		}
 	}
-	if !repo.IsURL(so.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
-		so.Logs, so.Modes = filepath.Join(so.Repo, "tmp", "slurm"), r.Modes()
+	if !repo.IsURL(co.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
+		co.Logs, co.Modes = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
 	} else if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
-		so.Logs = filepath.Join(cache, "slurm")
+		co.Logs = filepath.Join(cache, "jobs")
 	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
-		so.Logs = filepath.Join(cache, "e3", "slurm")
+		co.Logs = filepath.Join(cache, "e3", "jobs")
 	}
-	return slurm.New(ctx, so)
+	if _, shipped := profileNames(); named.file != "" && slices.Contains(shipped, named.name) && !strings.Contains(runs.Executor, "/") {
+		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
+	}
+	return cluster.New(scheduler, co), named.name, nil
+}
+
+// programThere is the path of e3 on a scheduler's nodes.
+func (o *runsOptions) programThere() (string, error) {
+	if o.program != "" {
+		return o.program, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the program that the scheduler is to start: %w", err)
+	}
+	return program, nil
+}
+
+// newScheduler makes the scheduler of a profile.
+func newScheduler(ctx context.Context, named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
+	po := profile.Options{Resources: map[string]string{}, Queue: queue, Env: workerEnv(), Told: told}
+	for _, list := range o.args {
+		args, err := cluster.Words(list)
+		if err != nil {
+			return nil, usagef("--executor-args: %v", err)
+		}
+		po.Args = append(po.Args, args...)
+	}
+	for _, text := range o.resources {
+		name, called, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, usagef("--executor-resource is name=theirs, not %q", text)
+		}
+		po.Resources[name] = called
+	}
+	if named.file == "" && named.name == slurm.Name {
+		return slurm.New(ctx, po)
+	}
+	p, err := named.decode()
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	if po.Program, err = o.programThere(); err != nil {
+		return nil, err
+	}
+	return p.Scheduler(po)
+}
+
+// executorNames are the names of executors that are found here.
+func executorNames() []string {
+	own, shipped := profileNames()
+	return slices.Concat(settings.Executors(), own, shipped)
 }

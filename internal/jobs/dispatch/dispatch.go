@@ -159,6 +159,9 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 		r.inbox.Expect(job.ID)
 		job, err = d.await(ctx, w, job)
 	}
+	if d.submit != nil && err == nil && job.Status != queue.Cancelled {
+		d.o.Submitter.Finished(job.ID)
+	}
 	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // only this job cannot be made
 		return d.settle(ctx, w, w.claimed, executions.ReasonNone, queue.Truncate(err.Error()))
 	}

@@ -4,7 +4,6 @@ package slurm_test
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
 	"e3/internal/testing/suite"
@@ -38,8 +39,8 @@ echo "11|10|0|FAILED|n1|NonZeroExitCode|$c"
 echo "10|10|2|PENDING||Resources|$c"
 echo "10|10|3|PENDING||Resources|$c"`,
 				"scontrol": `case "$*" in *config*) echo "MaxArraySize = 1001"; exit 0;; esac
-echo "JobId=11 ArrayJobId=10 ArrayTaskId=0 JobState=FAILED Reason=NonZeroExitCode ExitCode=3:0 BatchHost=n1"
-echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobState=PENDING Reason=Resources ExitCode=0:0"`,
+echo "JobId=11 ArrayJobId=10 ArrayTaskId=0 JobName=e3:t JobState=FAILED Reason=NonZeroExitCode ExitCode=3:0 BatchHost=n1"
+echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobName=e3:t JobState=PENDING Reason=Resources ExitCode=0:0"`,
 				"scancel": `exit 0`,
 			} {
 				if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
@@ -47,17 +48,25 @@ echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobState=PENDING Reason=R
 				}
 			}
 			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-			s, err := slurm.New(t.Context(), slurm.Options{Program: "e3", Repo: "r"})
+			scheduler, err := slurm.New(t.Context(), profile.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			s := cluster.New(scheduler, cluster.Options{Program: "e3", Repo: "r"})
 			defer s.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			gone, err := s.Gone(ctx)
-			if err != nil {
-				t.Fatal(err)
+			count := func() int {
+				said, _ := os.ReadFile(polls)
+				return bytes.Count(said, []byte("\n"))
 			}
+			var mu sync.Mutex
+			var got []dispatch.Gone
+			s.Gone(func(g dispatch.Gone) {
+				mu.Lock()
+				defer mu.Unlock()
+				if got = append(got, g); g.ID == "missing" && count() < 2 {
+					t.Error("what is not listed was given up after one poll, want two")
+				}
+			})
 			var jobs []queue.Job
 			for _, id := range []string{"failed", "missing", "waits.1", "waits.2"} {
 				jobs = append(jobs, queue.Job{ID: id, Queue: "slurm", Workspace: "dev", Task: "t"})
@@ -65,24 +74,11 @@ echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobState=PENDING Reason=R
 			if err := s.Submit(t.Context(), jobs); err != nil {
 				t.Fatal(err)
 			}
-			count := func() int {
-				said, _ := os.ReadFile(polls)
-				return bytes.Count(said, []byte("\n"))
-			}
-			var got []dispatch.Gone
-			var reading sync.WaitGroup
-			reading.Go(func() {
-				for g := range gone {
-					if got = append(got, g); g.ID == "missing" && count() < 2 {
-						t.Error("what is not listed was given up after one poll, want two")
-					}
-				}
-			})
-			for ctx.Err() == nil && count() < 4 {
+			for t.Context().Err() == nil && count() < 4 {
 				time.Sleep(20 * time.Millisecond)
 			}
-			cancel()
-			reading.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			var ids []string
 			for _, g := range got {
 				ids = append(ids, g.ID)

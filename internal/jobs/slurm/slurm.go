@@ -1,316 +1,131 @@
-// Package slurm lets a Slurm cluster start workers. For each job of a run it submits a batch script that is "e3 worker
-// --job", follows its state, and cancels it, with Slurm's own commands (sbatch, squeue, scontrol, scancel).
-//
-// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job
-// that Slurm requeues while its first copy continues, a job that was submitted twice because an answer was lost, and
-// a job for which no run waits any more.
+// Package slurm is Slurm as a [cluster.Scheduler]: a profile, whose jobs share an array if their demands are equal.
 package slurm
 
 import (
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
 	"os"
-	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
-	"time"
 
-	"e3/executions"
-	"e3/internal/backoff"
-	"e3/internal/host/modes"
-	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/cluster"
+	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
 )
 
-// Options say how jobs are submitted.
-type Options struct {
-	Program string   // e3, as the nodes find it: an absolute path, or a name on their PATH
-	Repo    string   // location of the repository, as the nodes reach it
-	Worker  []string // further arguments of e3 worker
-	Args    []string // further arguments of sbatch, after e3's: partition, account and the like
-	// Resources maps names of tasks' resources to Slurm's, such as "gpu" to "gpu:a100"; a resource mapped to "" is not
-	// requested. An unmapped resource keeps its name.
-	Resources map[string]string
-	// Logs is a folder, preferably shared by the nodes, for the output of running scripts, which explains failures; ""
-	// keeps nothing.
-	Logs  string
-	Modes modes.Modes  // of that folder
-	Env   []string     // of Slurm's commands and, through sbatch, of the workers; nil: this process's
-	Warn  func(string) // receives warnings for the user; nil: they are dropped
+// Name is the name of the executor.
+const Name = "slurm"
+
+// Profile is the text of the profile.
+//
+//go:embed slurm.yaml
+var Profile []byte
+
+// maxArray bounds an array, if Slurm allows as many.
+const maxArray = 1000
+
+// Scheduler is the Slurm cluster whose commands are on the PATH.
+type Scheduler struct {
+	*profile.Scheduler
+	resources map[string]string
+	array     int
 }
 
-const (
-	gather       = 200 * time.Millisecond // how long a job waits for others to share an array
-	maxArray     = 1000                   // jobs in an array, if Slurm allows as many
-	maxTargets   = 500                    // arguments of one scancel
-	minPoll      = time.Second
-	maxPoll      = 5 * time.Second
-	jobsPerPoll  = 250 // jobs that lengthen the pause between polls by a second
-	firstRetry   = time.Second
-	maxRetry     = 30 * time.Second
-	closeTimeout = 10 * time.Second // for a submission in progress at the end
-)
+var _ cluster.Scheduler = (*Scheduler)(nil)
 
-var _ dispatch.Submitter = (*Submitter)(nil)
-
-// A Submitter submits jobs to Slurm and follows them until [Submitter.Close]. It is safe for concurrent use.
-type Submitter struct {
-	o     Options
-	c     commands
-	array int // largest size of an array
-	logs  *logs
-	ctx   context.Context
-	stop  context.CancelFunc
-	done  sync.WaitGroup
-
-	mu          sync.Mutex
-	waiting     []*job          // not submitted yet
-	jobs        map[string]*job // all unfinished jobs, by the e3 job's id
-	submissions map[string]*submission
-	gone        []dispatch.Gone // not yet reported
-	failing     map[string]bool // commands
-
-	wakeSubmit, wakeFollow, wakeGone chan struct{} // each holds one signal
-}
-
-// A job is a job for which Slurm starts a worker.
-type job struct {
-	queue.Job
-	of        *submission // nil until it is being submitted
-	index     int         // in the submission
-	cancelled bool
-	missing   bool // the last poll did not list it
-}
-
-// A submission is one call of sbatch.
-type submission struct {
-	token      string // in its comment, to find it again
-	args       []string
-	named      string // its name for display
-	jobs       []*job // the array's tasks in order; a single job is no array
-	unfinished int    // number of jobs that have not ended
-	id         string // Slurm's; "" until known
-	since      time.Time
-	warned     string          // the reason of the last warning
-	doubles    map[string]bool // ids of copies, which a lost answer may cause
-}
-
-// target is Slurm's name of a job.
-func (j *job) target() string {
-	if len(j.of.jobs) == 1 {
-		return j.of.id
-	}
-	return fmt.Sprintf("%s_%d", j.of.id, j.index)
-}
-
-// New returns a submitter for the cluster whose commands are on the PATH. The cluster must answer.
-func New(ctx context.Context, o Options) (*Submitter, error) {
-	if err := validArgs(o.Args); err != nil {
-		return nil, err
+// New returns the cluster, which must answer. The arguments of o come after e3's; a resource of tasks is asked for as a gres.
+func New(ctx context.Context, o profile.Options) (*Scheduler, error) {
+	for _, arg := range o.Args {
+		if reserved.MatchString(arg) {
+			return nil, fmt.Errorf("argument %q of sbatch: e3 sets this itself", arg)
+		}
 	}
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
-	if o.Warn == nil {
-		o.Warn = func(string) {}
+	o.Env = cleanEnv(o.Env)
+	p, err := profile.Decode("Slurm", Name+".yaml", Profile)
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range []string{"sbatch", "squeue", "scontrol", "scancel"} {
-		if _, err := exec.LookPath(name); err != nil {
-			return nil, fmt.Errorf("submit to Slurm: its commands are not on this machine: %w (run e3 start where you would run sbatch)", err)
-		}
+	s, err := p.Scheduler(o)
+	if err != nil {
+		return nil, err
 	}
-	s := &Submitter{
-		o: o, c: commands{env: cleanEnv(o.Env)}, jobs: make(map[string]*job), submissions: make(map[string]*submission),
-		failing: make(map[string]bool), wakeSubmit: make(chan struct{}, 1), wakeFollow: make(chan struct{}, 1), wakeGone: make(chan struct{}, 1),
-	}
-	config, err := s.c.run(ctx, "", "scontrol", "show", "config")
+	config, err := s.Run(ctx, "", []string{"scontrol", "show", "config"})
 	if err != nil {
 		return nil, fmt.Errorf("submit to Slurm: it does not answer: %w", err)
 	}
-	if s.array = min(maxArray, maxArraySize(config)); s.array < 2 {
-		s.array = 1
+	return &Scheduler{s, o.Resources, arraySize(config)}, nil
+}
+
+// reserved are options of sbatch that e3 sets itself.
+var reserved = regexp.MustCompile(`^(--(array|comment|parsable|wrap|wait|test-only|output|error|help|usage|version|clusters)(=.*)?|--|-[aWoehVM].*)$`)
+
+// described are variables that describe the allocation that this process may be in, or change the commands' output. Those
+// that say how to reach the cluster are kept.
+var (
+	described = regexp.MustCompile(`^((SLURMD?|SQUEUE|SCANCEL|SCONTROL)_|SBATCH_(ARRAY_INX|WAIT|WRAP|TEST_ONLY)=)`)
+	kept      = regexp.MustCompile(`^SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT)=`)
+)
+
+// cleanEnv is the environment of Slurm's commands.
+func cleanEnv(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool { return described.MatchString(v) && !kept.MatchString(v) })
+}
+
+// arraySize reads the largest size of an array.
+func arraySize(config string) int {
+	if m := regexp.MustCompile(`(?m)^MaxArraySize *= *(\d+)`).FindStringSubmatch(config); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		return max(1, min(n, maxArray))
 	}
-	if o.Logs != "" {
-		if s.logs, err = openLogs(o.Logs, o.Modes, time.Now()); err != nil {
-			o.Warn(fmt.Sprintf("the output of Slurm's scripts is not kept: %v", err))
+	return 1
+}
+
+// Traits implements [cluster.Scheduler].
+func (s *Scheduler) Traits() cluster.Traits {
+	return cluster.Traits{Name: s.Name, Array: s.array, Index: "SLURM_ARRAY_TASK_ID", AtOnce: 1}
+}
+
+// Names from package files that are safe in Slurm's expressions.
+var (
+	features = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=-]*$`)
+	gres     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$`)
+)
+
+// Demands implements [cluster.Scheduler]: they are arguments of sbatch.
+func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
+	args := []string{fmt.Sprintf("--cpus-per-task=%d", max(1, cluster.Ceil(j.Policy.CPU)))}
+	if memory := cluster.Memory(j); memory > 0 {
+		args = append(args, fmt.Sprintf("--mem=%dM", cluster.Ceil(memory/(1<<20))))
+	}
+	if limit := cluster.Time(j); limit > 0 {
+		args = append(args, fmt.Sprintf("--time=%d", cluster.Ceil(limit.Minutes())))
+	}
+	var asked []string
+	for _, r := range cluster.Resources(j, s.resources) {
+		if !gres.MatchString(r.Name) {
+			return nil, fmt.Errorf("resource %q cannot be asked of Slurm by this name: say which gres it is with --executor-resource", r.Name)
+		}
+		asked = append(asked, fmt.Sprintf("%s:%d", r.Name, cluster.Ceil(r.Value)))
+	}
+	if len(asked) > 0 {
+		slices.Sort(asked)
+		args = append(args, "--gres="+strings.Join(asked, ","))
+	}
+	labels := slices.Clone(j.Labels)
+	slices.Sort(labels)
+	for _, label := range labels {
+		if !features.MatchString(label) {
+			return nil, fmt.Errorf("label %q cannot be asked of Slurm: a feature's name has letters, digits, and _ . : = -", label)
 		}
 	}
-	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.done.Go(s.submitAll)
-	s.done.Go(s.follow)
-	return s, nil
-}
-
-// Close ends the submitter. Slurm jobs that were not cancelled continue.
-func (s *Submitter) Close() error {
-	s.stop()
-	s.done.Wait()
-	return s.logs.remove()
-}
-
-// Submit submits jobs soon, jobs with equal requirements in arrays. A job that Slurm refuses is reported as gone
-// ([Submitter.Gone]). A submitted job that has not ended is not submitted again.
-func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return errors.New("submit to Slurm: the submitter is closed")
+	if len(labels) > 0 {
+		args = append(args, "--constraint="+strings.Join(slices.Compact(labels), "&"))
 	}
-	for _, j := range jobs {
-		if there := s.jobs[j.ID]; there != nil && !there.cancelled {
-			continue
-		}
-		submitted := &job{Job: j}
-		s.jobs[j.ID] = submitted
-		s.waiting = append(s.waiting, submitted)
-	}
-	signal(s.wakeSubmit)
-	return nil
-}
-
-// signal wakes a waiter, now or at its next wait.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// Gone returns a channel that receives all jobs that Slurm has ended or refused, whether or not their worker had
-// finished them: the queue decides that. Cancelled jobs are not received. The channel is closed when the context is
-// done. Gone may be called once.
-func (s *Submitter) Gone(ctx context.Context) (<-chan dispatch.Gone, error) {
-	out := make(chan dispatch.Gone)
-	go func() {
-		defer close(out)
-		for {
-			s.mu.Lock()
-			batch := s.gone
-			s.gone = nil
-			s.mu.Unlock()
-			for _, g := range batch {
-				select {
-				case out <- g:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if len(batch) > 0 {
-				continue
-			}
-			select {
-			case <-s.wakeGone:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
-
-// end forgets a job that Slurm has ended, and reports it unless it was cancelled here. The caller holds the lock.
-func (s *Submitter) end(j *job, reason executions.Reason, message string) {
-	if s.jobs[j.ID] == j {
-		delete(s.jobs, j.ID)
-	}
-	if of := j.of; of != nil {
-		if of.jobs[j.index] != j {
-			return
-		}
-		of.jobs[j.index] = nil
-		if of.unfinished--; of.unfinished == 0 {
-			delete(s.submissions, of.token)
-		}
-	}
-	if !j.cancelled {
-		s.gone = append(s.gone, dispatch.Gone{ID: j.ID, Reason: string(reason), Message: message})
-		signal(s.wakeGone)
-	}
-}
-
-// Cancel ends jobs in Slurm. It retries until the context is done, but tries at least once.
-func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
-	s.mu.Lock()
-	of := make(map[*submission]bool)
-	for _, id := range ids {
-		j := s.jobs[id]
-		if j == nil || j.cancelled {
-			continue
-		}
-		j.cancelled = true
-		if j.of == nil {
-			s.waiting = slices.DeleteFunc(s.waiting, func(w *job) bool { return w == j })
-			s.end(j, "", "")
-		} else if j.of.id != "" { // otherwise the submission cancels it
-			of[j.of] = true
-		}
-	}
-	var targets []string
-	for x := range of {
-		targets = append(targets, x.cancelled()...)
-	}
-	s.mu.Unlock()
-	slices.Sort(targets)
-	return s.scancel(ctx, targets)
-}
-
-// cancelled lists the cancelled targets of a submission. The caller holds the lock.
-func (x *submission) cancelled() (targets []string) {
-	all := true
-	for _, j := range x.jobs {
-		switch {
-		case j == nil:
-		case j.cancelled:
-			targets = append(targets, j.target())
-		default:
-			all = false
-		}
-	}
-	if all && len(targets) > 1 {
-		return []string{x.id}
-	}
-	return targets
-}
-
-// scancel ends jobs in Slurm, for [Submitter.Cancel]. A job that has already ended is no error.
-func (s *Submitter) scancel(ctx context.Context, targets []string) error {
-	for batch := range slices.Chunk(targets, maxTargets) {
-		for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
-			once, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-			_, err := s.c.run(once, "", "scancel", append([]string{"--quiet", "--"}, batch...)...)
-			cancel()
-			if err == nil || isInvalidJob(err) {
-				s.answers("scancel")
-				break
-			}
-			if !isTemporary(err) {
-				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
-			}
-			s.fails("scancel", "Slurm does not answer, trying again", err)
-			if backoff.Wait(ctx, wait) != nil {
-				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
-			}
-		}
-	}
-	return nil
-}
-
-// fails warns of a failing command, once until it works again.
-func (s *Submitter) fails(command, what string, err error) {
-	s.mu.Lock()
-	known := s.failing[command]
-	s.failing[command] = true
-	s.mu.Unlock()
-	if !known {
-		s.o.Warn(fmt.Sprintf("%s: %v", what, err))
-	}
-}
-
-// answers records that a command works.
-func (s *Submitter) answers(command string) {
-	s.mu.Lock()
-	delete(s.failing, command)
-	s.mu.Unlock()
+	return args, nil
 }

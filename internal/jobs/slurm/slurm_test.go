@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -17,7 +16,9 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
 	"e3/internal/testing/suite"
@@ -31,7 +32,7 @@ const limit = 2 * time.Minute
 type fixture struct {
 	t       *testing.T
 	cluster *testserver.Slurm
-	s       *slurm.Submitter
+	s       *cluster.Submitter
 	dir     string // where the program writes the names of the jobs that it was started for
 
 	mu     sync.Mutex
@@ -53,51 +54,41 @@ long*) exec sleep 1000 ;;
 esac
 `
 
-func newFixture(t *testing.T, cluster *testserver.Slurm, change func(*slurm.Options)) *fixture {
+func newFixture(t *testing.T, server *testserver.Slurm, change func(*profile.Options, *cluster.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, cluster: cluster.On(t).(*testserver.Slurm), dir: t.TempDir(), gone: make(map[string]dispatch.Gone), news: make(chan struct{})}
+	f := &fixture{t: t, cluster: server.On(t).(*testserver.Slurm), dir: t.TempDir(), gone: make(map[string]dispatch.Gone), news: make(chan struct{})}
 	program := filepath.Join(t.TempDir(), "e3'standin") // Slurm itself loses processes with a space in their names
 	if err := os.WriteFile(program, []byte(standIn), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o := slurm.Options{
+	o := profile.Options{Env: append(append(os.Environ(), server.Env()...), "DIR="+f.dir, "SLURM_MEM_PER_NODE=1", "SQUEUE_STATES=PENDING")}
+	c := cluster.Options{
 		Program: program, Repo: "/some/re'po\n#SBATCH --wrap=true", Logs: filepath.Join(t.TempDir(), "logs"),
-		Env: append(append(os.Environ(), cluster.Env()...), "DIR="+f.dir, "SLURM_MEM_PER_NODE=1", "SQUEUE_STATES=PENDING"),
 		Warn: func(text string) {
 			f.change(func() { f.warned = append(f.warned, text) })
 		},
 	}
 	if change != nil {
-		change(&o)
+		change(&o, &c)
 	}
-	s, err := slurm.New(t.Context(), o)
+	scheduler, err := slurm.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.s = s
-	ctx, cancel := context.WithCancel(context.Background())
-	gone, err := s.Gone(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		for g := range gone {
-			f.change(func() {
-				if was, there := f.gone[g.ID]; there {
-					t.Errorf("%s is gone twice: %+v, then %+v", g.ID, was, g)
-				}
-				f.gone[g.ID] = g
-			})
-		}
+	f.s = cluster.New(scheduler, c)
+	f.s.Gone(func(g dispatch.Gone) {
+		f.change(func() {
+			if was, there := f.gone[g.ID]; there {
+				t.Errorf("%s is gone twice: %+v, then %+v", g.ID, was, g)
+			}
+			f.gone[g.ID] = g
+		})
 	})
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := f.s.Close(); err != nil {
 			t.Error(err)
 		}
-		cancel()
-		reading.Wait()
-		if left, _ := filepath.Glob(filepath.Join(o.Logs, "*")); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(c.Logs, "*")); len(left) > 0 {
 			t.Errorf("logs are left: %q", left)
 		}
 	})
@@ -194,11 +185,11 @@ func (f *fixture) slurmID(id string) string {
 func TestSlurm(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
-	cluster := testserver.NewSlurm(t, testserver.SlurmNodes(), "MaxArraySize=5")
+	server := testserver.NewSlurm(t, testserver.SlurmNodes(), "MaxArraySize=5")
 
 	t.Run("arrays", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		var ids []string
 		for i := range 12 {
 			ids = append(ids, fmt.Sprintf("ok.array.%d", i))
@@ -206,7 +197,7 @@ func TestSlurm(t *testing.T) {
 		f.submit(record.Policy{CPU: 1.5, Memory: 10 << 20, Timeout: time.Minute}, ids...)
 		f.await(executions.ReasonLost, ids...)
 		var arrays []string
-		for line := range strings.Lines(cluster.Run("squeue", "--noheader", "--states=all", "--array", "--format=%F %j")) {
+		for line := range strings.Lines(server.Run("squeue", "--noheader", "--states=all", "--array", "--format=%F %j")) {
 			if array, name, _ := strings.Cut(line, " "); strings.HasPrefix(name, "e3:dev.a_task_#SBATCH_ok.array.") {
 				arrays = append(arrays, array)
 			}
@@ -224,7 +215,9 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("where they fit", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, func(o *slurm.Options) { o.Resources = map[string]string{"drive": "tape", "database": ""} })
+		f := newFixture(t, server, func(o *profile.Options, c *cluster.Options) {
+			o.Resources = map[string]string{"drive": "tape", "database": ""}
+		})
 		jobs := []queue.Job{
 			{ID: "ok.tape", Queue: "q", Policy: record.Policy{Resources: []record.Amount{{Name: "drive", Value: 2}, {Name: "database", Value: 9}}}},
 			{ID: "ok.small", Queue: "q", Labels: []string{"small"}},
@@ -240,7 +233,7 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("scripts that fail", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "code.1", "kill.1", "ok.1")
 		if got := f.await(executions.ReasonLost, "code.1"); !strings.Contains(got, "exited with code 3: the store is away") {
 			t.Errorf("a worker that fails: got %q", got)
@@ -248,7 +241,7 @@ func TestSlurm(t *testing.T) {
 		if got := f.await(executions.ReasonLost, "kill.1"); !strings.Contains(got, "signal 9") {
 			t.Errorf("a worker that is killed: got %q", got)
 		}
-		f = newFixture(t, cluster, func(o *slurm.Options) { o.Program = "/nowhere/e3" })
+		f = newFixture(t, server, func(o *profile.Options, c *cluster.Options) { c.Program = "/nowhere/e3" })
 		f.submit(record.Policy{}, "ok.1", "ok.2")
 		if got := f.await(executions.ReasonStart, "ok.1", "ok.2"); !strings.Contains(got, "could not start e3") || !strings.Contains(got, "/nowhere/e3: not found") {
 			t.Errorf("nodes without e3: got %q", got)
@@ -256,7 +249,7 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{Memory: 1 << 40}, "ok.memory.1", "ok.memory.2")
 		f.submit(record.Policy{Resources: []record.Amount{{Name: "gpu", Value: 1}}}, "ok.gpu")
 		if err := f.s.Submit(t.Context(), []queue.Job{{ID: "ok.label", Queue: "q", Labels: []string{"a|b"}}}); err != nil {
@@ -270,7 +263,7 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("held", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, func(o *slurm.Options) { o.Args = []string{"--hold"} })
+		f := newFixture(t, server, func(o *profile.Options, c *cluster.Options) { o.Args = []string{"--hold"} })
 		f.submit(record.Policy{}, "ok.1", "ok.2")
 		f.until("a warning", func() bool { return len(f.warned) > 0 })
 		if len(f.warned) != 1 || !strings.Contains(f.warned[0], "JobHeldUser") {
@@ -282,7 +275,7 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "long.1", "long.2", "long.3", "wait.4")
 		for _, id := range []string{"long.1", "long.2", "long.3", "wait.4"} {
 			f.runs(id, 1)
@@ -290,8 +283,8 @@ func TestSlurm(t *testing.T) {
 		if err := f.s.Cancel(t.Context(), []string{"long.1", "long.2", "unknown"}); err != nil {
 			t.Error(err)
 		}
-		outside := strings.Fields(cluster.Run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A", "--name=e3:dev.a_task_#SBATCH_"))
-		cluster.Run("scancel", outside...) // whichever still run, wait.4 among them
+		outside := strings.Fields(server.Run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A", "--name=e3:dev.a_task_#SBATCH_"))
+		server.Run("scancel", outside...) // whichever still run, wait.4 among them
 		if got := f.await(executions.ReasonCancelled, "long.3", "wait.4"); !strings.Contains(got, "was cancelled") {
 			t.Errorf("scancel from outside: got %q", got)
 		}
@@ -301,7 +294,7 @@ func TestSlurm(t *testing.T) {
 			t.Error(err)
 		}
 		f.until("an empty queue", func() bool {
-			return cluster.Run("squeue", "--noheader", "--name=e3:dev.a_task_#SBATCH_,e3:dev.a_task_#SBATCH_long.3") == ""
+			return server.Run("squeue", "--noheader", "--name=e3:dev.a_task_#SBATCH_,e3:dev.a_task_#SBATCH_long.3") == ""
 		})
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -311,9 +304,9 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("time limit", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "long.time")
-		cluster.Run("scontrol", "update", "JobId="+f.slurmID("long.time"), "EndTime=now+1")
+		server.Run("scontrol", "update", "JobId="+f.slurmID("long.time"), "EndTime=now+1")
 		if got := f.await(executions.ReasonTimeout, "long.time"); !strings.Contains(got, "time limit") {
 			t.Errorf("got %q", got)
 		}
@@ -324,13 +317,13 @@ func TestSlurm(t *testing.T) {
 func TestControllerAway(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
-	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
-	f := newFixture(t, cluster, nil)
+	server := testserver.NewSlurm(t, testserver.SlurmNodes())
+	f := newFixture(t, server, nil)
 	f.submit(record.Policy{}, "wait.1", "wait.2", "wait.3", "long.4")
 	for _, id := range []string{"wait.1", "wait.2", "wait.3", "long.4"} {
 		f.runs(id, 1)
 	}
-	cluster.StopController()
+	server.StopController()
 	f.submit(record.Policy{}, "ok.later")
 	if err := os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -338,7 +331,7 @@ func TestControllerAway(t *testing.T) {
 	f.until("a warning", func() bool { return len(f.warned) > 0 })
 	cancelled := make(chan error, 1)
 	go func() { cancelled <- f.s.Cancel(t.Context(), []string{"long.4"}) }()
-	cluster.StartController()
+	server.StartController()
 	f.await(executions.ReasonLost, "wait.1", "wait.2", "wait.3", "ok.later")
 	if err := <-cancelled; err != nil {
 		t.Error(err)
@@ -346,7 +339,7 @@ func TestControllerAway(t *testing.T) {
 	if lines := f.runs("ok.later", 1); len(lines) != 1 {
 		t.Errorf("started %d times, want once", len(lines))
 	}
-	f.until("an empty queue", func() bool { return cluster.Run("squeue", "--noheader") == "" })
+	f.until("an empty queue", func() bool { return server.Run("squeue", "--noheader") == "" })
 }
 
 // The job of a disconnected node is requeued, while the first copy continues; that of a crashed node is not, if the
@@ -354,8 +347,8 @@ func TestControllerAway(t *testing.T) {
 func TestNodeLost(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
-	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
-	again, once := newFixture(t, cluster, nil), newFixture(t, cluster, func(o *slurm.Options) { o.Args = []string{"--no-requeue", "--nodelist=n1"} })
+	server := testserver.NewSlurm(t, testserver.SlurmNodes())
+	again, once := newFixture(t, server, nil), newFixture(t, server, func(o *profile.Options, c *cluster.Options) { o.Args = []string{"--no-requeue", "--nodelist=n1"} })
 	again.submit(record.Policy{}, "wait.again")
 	first := strings.Fields(again.runs("wait.again", 1)[0])[0]
 	once.submit(record.Policy{}, "wait.once")
@@ -363,8 +356,8 @@ func TestNodeLost(t *testing.T) {
 	if first != "n1" {
 		t.Fatalf("the first job is on %s, and the test wants n1", first)
 	}
-	cluster.CutOff("n1")
-	if got := once.await(executions.ReasonLost, "wait.once"); !strings.Contains(got, "lost with its node") {
+	server.CutOff("n1")
+	if got := once.await(executions.ReasonLost, "wait.once"); !strings.Contains(got, "was lost: NODE_FAIL") {
 		t.Errorf("a job that is not requeued: got %q", got)
 	}
 	if lines := again.runs("wait.again", 2); !strings.HasPrefix(lines[1], "n2 ") {
@@ -374,12 +367,12 @@ func TestNodeLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.await(executions.ReasonLost, "wait.again")
-	cluster.Return("n1")
+	server.Return("n1")
 }
 
 func TestNoSlurm(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := slurm.New(t.Context(), slurm.Options{}); err == nil || !strings.Contains(err.Error(), "sbatch") {
+	if _, err := slurm.New(t.Context(), profile.Options{}); err == nil || !strings.Contains(err.Error(), "sbatch") {
 		t.Errorf("without Slurm's commands: got %v, want an error that says so", err)
 	}
 }
@@ -401,14 +394,14 @@ func withSbatch(t *testing.T, script string) {
 
 func TestAnswers(t *testing.T) {
 	suite.Thorough(t)
-	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
+	server := testserver.NewSlurm(t, testserver.SlurmNodes())
 	t.Run("one that is lost", func(t *testing.T) { // what was done is found, and not done again
 		withSbatch(t, `[ -e $1/lost ] && exec $2 "$@"
 $2 "$@" >$1/lost
 echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
 exit 1
 `)
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "ok.lost")
 		f.await(executions.ReasonLost, "ok.lost")
 		if lines := f.runs("ok.lost", 1); len(lines) != 1 {
@@ -423,11 +416,11 @@ exit 1
 $2 "$@" --hold <$1/script >&2
 exec $2 "$@" <$1/script
 `)
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "wait.twice")
 		f.runs("wait.twice", 1)
 		f.until("one job", func() bool {
-			return strings.TrimSpace(cluster.Run("squeue", "--noheader", "--format=%T")) == "RUNNING"
+			return strings.TrimSpace(server.Run("squeue", "--noheader", "--format=%T")) == "RUNNING"
 		})
 		if err := f.s.Cancel(t.Context(), []string{"wait.twice"}); err != nil {
 			t.Error(err)
@@ -437,7 +430,7 @@ exec $2 "$@" <$1/script
 		withSbatch(t, `$2 "$@" >/dev/null
 echo all is well
 `)
-		f := newFixture(t, cluster, nil)
+		f := newFixture(t, server, nil)
 		f.submit(record.Policy{}, "ok.odd")
 		f.await(executions.ReasonLost, "ok.odd")
 		if lines := f.runs("ok.odd", 1); len(lines) != 1 {

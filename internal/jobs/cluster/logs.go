@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"crypto/rand"
@@ -67,6 +67,9 @@ func (l *logs) path(token string, index int) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%s.%d", token, index))
 }
 
+// ScriptFile is where a scheduler that wants a file finds the script of a batch, in the folder of its logs.
+func ScriptFile(logs, token string) string { return filepath.Join(logs, token+".sh") }
+
 // read returns the end of a script's output as one line; "" if there is none.
 func (l *logs) read(token string, index int) string {
 	if l == nil {
@@ -95,10 +98,11 @@ func (l *logs) read(token string, index int) string {
 	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
 }
 
-// drop removes a script's output.
+// drop removes what is kept of a job.
 func (l *logs) drop(token string, index int) {
 	if l != nil {
 		os.Remove(l.path(token, index))
+		os.Remove(ScriptFile(l.dir, token))
 	}
 }
 
@@ -108,7 +112,7 @@ func (l *logs) remove() error {
 		return nil
 	}
 	if err := os.RemoveAll(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the output of Slurm's scripts: %w", err)
+		return fmt.Errorf("remove the output of scripts: %w", err)
 	}
 	os.Remove(filepath.Dir(l.dir)) // fails if there are other folders
 	return nil

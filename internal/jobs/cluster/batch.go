@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
+)
+
+// Needs of the worker itself, in addition to the command's.
+const (
+	extraMemory = 64 << 20
+	extraTime   = 5 * time.Minute
+	bytesPerSec = 20 << 20 // a safe lower bound of the rate at which inputs arrive
+)
+
+// Memory is what the worker of a job needs, in bytes; 0: not stated.
+func Memory(j *queue.Job) float64 {
+	if j.Policy.Memory <= 0 {
+		return 0
+	}
+	return float64(j.Policy.Memory) + extraMemory
+}
+
+// Time is how long the worker of a job may take; 0: not stated.
+func Time(j *queue.Job) time.Duration {
+	if j.Policy.Timeout <= 0 {
+		return 0
+	}
+	limit := j.Policy.Timeout + extraTime + time.Duration(j.InputBytes/bytesPerSec)*time.Second
+	return max(limit, j.Policy.Timeout) // the sum may overflow
+}
+
+// Resources are the resources that a job asks for, by the names that a scheduler has for them. One that is called "" there is
+// not asked for; an absent one keeps its name.
+func Resources(j *queue.Job, called map[string]string) (asked []record.Amount) {
+	for _, r := range j.Policy.Resources {
+		if name, ok := called[r.Name]; ok {
+			r.Name = name
+		}
+		if r.Name != "" {
+			asked = append(asked, r)
+		}
+	}
+	return asked
+}
+
+// Ceil rounds up, within what schedulers accept.
+func Ceil(f float64) int64 { return int64(min(math.Ceil(max(f, 0)), math.MaxInt32)) }
+
+// A Batch is what a scheduler starts as one: a job, or an array of them.
+type Batch struct {
+	Token   string      // its own, of a-z and 2-7: finds it in the scheduler's list
+	Name    string      // for display: e3:<workspace>.<task>, printable and without spaces
+	Jobs    []queue.Job // in the order of their indexes; not empty
+	Demands []string    // of each of its jobs ([Scheduler.Demands])
+	Script  string      // of /bin/sh; no scheduler reads options from it
+	Logs    string      // a folder that nodes may share; "": none
+}
+
+// tokenLength is short enough for a job's name: PBS takes 15 characters.
+const tokenLength = 12
+
+func newSubmission(demands []string) *submission {
+	return &submission{Batch: Batch{Token: strings.ToLower(rand.Text()[:tokenLength]), Demands: demands}}
+}
+
+// batches groups jobs, in their order. refused are those that cannot be submitted.
+func batches(scheduler Scheduler, jobs []*job, most int) (subs []*submission, refused map[*job]error) {
+	open := make(map[string]*submission)
+	refused = make(map[*job]error)
+	for _, j := range jobs {
+		demands, err := scheduler.Demands(&j.Job)
+		if err != nil {
+			refused[j] = err
+			continue
+		}
+		key := j.Workspace + "\x00" + strings.Join(demands, "\x00")
+		x := open[key]
+		if x == nil || len(x.jobs) == most {
+			x = newSubmission(demands)
+			open[key] = x
+			subs = append(subs, x)
+		}
+		x.add(j)
+	}
+	return subs, refused
+}
+
+// add puts a job into the submission.
+func (x *submission) add(j *job) {
+	j.of, j.index = x, len(x.jobs)
+	x.jobs, x.Jobs = append(x.jobs, j), append(x.Jobs, j.Job)
+	x.unfinished++
+}
+
+// split halves a submission that was not made yet.
+func (x *submission) split() (first, second *submission) {
+	first, second = newSubmission(x.Demands), newSubmission(x.Demands)
+	for i, j := range x.jobs {
+		if i < len(x.jobs)/2 {
+			first.add(j)
+		} else {
+			second.add(j)
+		}
+	}
+	return first, second
+}
+
+// maxName bounds the name of a batch.
+const maxName = 100
+
+// name is e3:<workspace>.<task>, or the common prefix of several.
+func (b *Batch) name() string {
+	name := ""
+	for i := range b.Jobs {
+		own := "e3:" + b.Jobs[i].Workspace + "." + b.Jobs[i].Task
+		if i == 0 {
+			name = own
+			continue
+		}
+		n := 0
+		for n < min(len(name), len(own)) && name[n] == own[n] {
+			n++
+		}
+		name = name[:n]
+	}
+	plain := func(r rune) rune {
+		// Other programs parse some of these characters, and Slurm expands some in file names.
+		if r > ' ' && r <= '~' && !strings.ContainsRune(`=|%\"'`, r) {
+			return r
+		}
+		return '_'
+	}
+	name = strings.Map(plain, name)
+	return cmp.Or(name[:min(len(name), maxName)], "e3")
+}
+
+// script returns the script. It has no line from which a scheduler reads options: those end at the first command.
+func (b *Batch) script(o *Options, index string, logs *logs) string {
+	var s strings.Builder
+	s.WriteString("#!/bin/sh\nset -u\nindex=0\n")
+	if index != "" {
+		fmt.Fprintf(&s, "index=${%s:-0}\n", index)
+	}
+	s.WriteString("case $index in\n")
+	for i := range b.Jobs {
+		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, quote(b.Jobs[i].Ref()))
+	}
+	s.WriteString("*) exit 64 ;;\nesac\n")
+	if logs != nil {
+		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", quote(logs.dir), quote(filepath.Join(logs.dir, b.Token)))
+	}
+	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", quote(o.Program), quote(o.Repo))
+	for _, arg := range o.Worker {
+		s.WriteString(" " + quote(arg))
+	}
+	s.WriteString("\n")
+	return s.String()
+}
+
+// quote quotes a word for the shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

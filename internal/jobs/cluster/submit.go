@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/backoff"
+	"e3/internal/parallel"
+)
+
+// submitAll submits waiting jobs until the submitter is closed.
+func (s *Submitter) submitAll() {
+	for {
+		select {
+		case <-s.wakeSubmit:
+		case <-s.ctx.Done():
+			return
+		}
+		if backoff.Wait(s.ctx, gather) != nil {
+			return
+		}
+		s.mu.Lock()
+		subs, refused := batches(s.scheduler, s.waiting, max(s.traits.Array, 1))
+		s.waiting = nil
+		for j, err := range refused {
+			s.end(j, executions.ReasonStart, err.Error())
+		}
+		for _, x := range subs {
+			s.submissions[x.Token] = x
+		}
+		s.mu.Unlock()
+		parallel.AtMost(s.ctx, max(s.traits.AtOnce, 1), len(subs), func(_ context.Context, k int) error {
+			s.submitWhole(subs[k])
+			return nil
+		})
+	}
+}
+
+// submitWhole submits a batch, in parts if it is too large.
+func (s *Submitter) submitWhole(x *submission) {
+	if s.ctx.Err() == nil && !s.submit(x) {
+		first, second := s.split(x)
+		s.submitWhole(first)
+		s.submitWhole(second)
+	}
+}
+
+// split halves a batch that was not accepted.
+func (s *Submitter) split(x *submission) (first, second *submission) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.submissions, x.Token)
+	first, second = x.split()
+	s.submissions[first.Token], s.submissions[second.Token] = first, second
+	return first, second
+}
+
+// prepare makes the batch of the jobs that were not cancelled; false if there are none.
+func (s *Submitter) prepare(x *submission) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	jobs := x.jobs
+	x.jobs, x.Jobs, x.unfinished = nil, nil, 0
+	for _, j := range jobs {
+		if j.cancelled {
+			j.of = nil
+			s.end(j, "", "")
+		} else {
+			x.add(j)
+		}
+	}
+	if x.unfinished == 0 {
+		delete(s.submissions, x.Token)
+		return false
+	}
+	x.Name, x.Script = x.name(), x.script(&s.o, s.traits.Index, s.logs)
+	if s.logs != nil {
+		x.Logs = s.logs.dir
+	}
+	return true
+}
+
+// submit makes a submission, however long the scheduler does not answer. It returns false if the batch is too large.
+func (s *Submitter) submit(x *submission) bool {
+	if !s.prepare(x) {
+		return true
+	}
+	doubt := false // an earlier call may have taken effect
+	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
+		var err error
+		id := ""
+		if doubt {
+			id, err = s.find(x)
+		}
+		if id == "" && err == nil {
+			call, done := lasting(s.ctx) // an interrupted call would be in doubt
+			id, err = s.scheduler.Submit(call, &x.Batch)
+			done()
+			doubt = true
+		} else if err != nil {
+			err = fmt.Errorf("%w: %w", ErrTemporary, err) // only a submission can be refused
+		}
+		switch {
+		case err == nil:
+			s.answers("submit")
+			s.submitted(x, id)
+			return true
+		case errors.Is(err, ErrTemporary):
+			s.fails("submit", "does not answer, trying again", err)
+		case errors.Is(err, ErrLimit) && len(x.jobs) > 1:
+			return false
+		case errors.Is(err, ErrLimit) && s.othersSubmitted(x):
+			s.fails("submit", "takes no more jobs for now", err) // until some of them have ended
+			doubt = false
+		default:
+			s.refused(x, err)
+			return true
+		}
+		if backoff.Wait(s.ctx, wait) != nil {
+			return true
+		}
+	}
+}
+
+// find looks for a submission whose answer was lost; "" if it was not made.
+func (s *Submitter) find(x *submission) (id string, err error) {
+	err = s.scheduler.List(s.ctx, func(l Listed) {
+		if l.Token == x.Token && (id == "" || cmp.Or(cmp.Compare(len(l.ID), len(id)), cmp.Compare(l.ID, id)) < 0) {
+			id = l.ID
+		}
+	})
+	return id, err
+}
+
+// submitted records the scheduler's id, and cancels the jobs that were cancelled meanwhile.
+func (s *Submitter) submitted(x *submission, id string) {
+	s.mu.Lock()
+	x.id, x.since = id, time.Now()
+	targets := x.cancelled()
+	s.mu.Unlock()
+	signal(s.wakeFollow)
+	if len(targets) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), closeTimeout)
+	defer cancel()
+	if err := s.cancel(ctx, targets); err != nil {
+		s.o.Warn(fmt.Sprintf("%s's jobs %s go on: %v", s.traits.Name, strings.Join(targets, ", "), err))
+	}
+}
+
+// othersSubmitted tells whether there are other submitted jobs, whose end makes room.
+func (s *Submitter) othersSubmitted(x *submission) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.submissions {
+		if o != x && o.id != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// refused ends the jobs of a submission that the scheduler refuses.
+func (s *Submitter) refused(x *submission, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := ""
+	if len(x.Demands) > 0 {
+		asked = fmt.Sprintf(" (asked for: %s)", strings.Join(x.Demands, " "))
+	}
+	for _, j := range x.jobs {
+		if j != nil {
+			s.end(j, executions.ReasonStart, fmt.Sprintf("%s refuses the job: %v%s", s.traits.Name, err, asked))
+		}
+	}
+}
