@@ -32,8 +32,8 @@ type connection interface {
 	server() string
 	// identity tells the database from its copies, as far as it can be known.
 	identity(ctx context.Context) (string, error)
-	// create makes what repositories need in the database, and returns what it has made, "" if that was there, and advice.
-	create(ctx context.Context, bucket string) (made string, advice []string, err error)
+	// create makes what repositories need in the database, as far as it is missing, and tells c of it, with advice.
+	create(ctx context.Context, c *Created, bucket string) error
 	// explain returns an error's reason if it is that there can be no repository: what is missing, or that the place is
 	// for something else.
 	explain(ctx context.Context, repository string, failure error) (missing string, other error)

@@ -103,15 +103,15 @@ func (c *dynamoConnection) explain(ctx context.Context, _ string, failure error)
 	return "", dynamo.OtherTable(ctx, c.o, failure)
 }
 
-func (c *dynamoConnection) create(ctx context.Context, bucket string) (made string, advice []string, err error) {
+func (c *dynamoConnection) create(ctx context.Context, made *Created, bucket string) error {
 	table, err := dynamo.CreateTable(ctx, c.o)
 	if table.Created {
-		made = c.table
+		made.Table = c.table
 	}
 	if err == nil {
-		advice = c.backupAdvice(bucket, table.Recoverable)
+		made.Advice = c.backupAdvice(bucket, table.Recoverable)
 	}
-	return made, advice, err
+	return err
 }
 
 // backupAdvice says how to make restoring a repository to a point in time possible, if the server can. Objects that

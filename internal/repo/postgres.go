@@ -126,12 +126,13 @@ func (c *postgresConnection) identity(ctx context.Context) (string, error) {
 	return c.store.Identity(ctx)
 }
 
-func (c *postgresConnection) create(ctx context.Context, _ string) (made string, advice []string, err error) {
+func (c *postgresConnection) create(ctx context.Context, made *Created, _ string) error {
 	created, err := postgres.Init(ctx, c.options("any"))
 	if created {
-		made = "e3 in the database " + c.name
+		made.Schema = "e3 in the database " + c.name
 	}
-	return made, []string{"back up the database and the bucket together: doc/postgres.md says how"}, err
+	made.Advice = []string{"back up the database, and turn on versioning of the bucket (doc/postgres.md)"}
+	return err
 }
 
 func (c *postgresConnection) explain(_ context.Context, _ string, failure error) (missing string, other error) {

@@ -39,7 +39,7 @@ func TestPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(made.Extras(), "bucket one") || made.Table == "" {
+	if !strings.Contains(made.Extras(), "bucket one") || made.Schema == "" {
 		t.Errorf("init made %q, want a schema and the bucket", made.Extras())
 	}
 	if _, err := Init(ctx, location+"?"+query.Encode(), InitOptions{}); !errors.Is(err, ErrExists) {

@@ -45,6 +45,7 @@ type Created struct {
 	Repository string       // its folder or location
 	Objects    string       // where its objects are; "" if in the folder
 	Table      string       // the table that was made; "" if it existed
+	Schema     string       // the schema that was made, with its database; "" if it existed
 	Bucket     string       // the bucket that was made; "" if it existed
 	Access     modes.Access // to a folder; "" where there is none
 	Group      string       // of a shared folder
@@ -56,6 +57,9 @@ func (c *Created) Extras() string {
 	var made []string
 	if c.Table != "" {
 		made = append(made, "table "+c.Table)
+	}
+	if c.Schema != "" {
+		made = append(made, "schema "+c.Schema)
 	}
 	if c.Bucket != "" {
 		made = append(made, "bucket "+c.Bucket)
@@ -78,7 +82,7 @@ type InitOptions struct {
 }
 
 // Init makes an empty repository at a location: in a folder, in a folder with objects at an s3:// location, or in
-// DynamoDB and S3, where it makes the table and the bucket if they are missing.
+// a database and S3, where it makes the table or schema and the bucket if they are missing.
 func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err error) {
 	objects := o.Objects
 	if err := CheckFolder(location); err != nil {
@@ -175,8 +179,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, err
 	}
-	var advice []string
-	if c.Table, advice, err = conn.create(ctx, place.Bucket); err != nil {
+	if err := conn.create(ctx, c, place.Bucket); err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
 	of := owner{Of: l.owner()}
@@ -206,7 +209,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	c.Advice = append(advice, bucketAdvice...)
+	c.Advice = append(c.Advice, bucketAdvice...)
 	return c, nil
 }
 
