@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +68,7 @@ var clusterKinds = []clusterKind{
 			return testserver.NewKubernetes(t, env, 8, "n1", "n2")
 		}},
 	{profile: "aws-batch", installed: testserver.AWSBatchInstalled, submits: [2]string{"aws", "submit-job"}, lists: [2]string{"aws", "list-jobs"},
-		values: map[string]string{"job_queue": "main", "job_definition": "e3"}, cancelled: "by hand",
+		values: map[string]string{"job_queue": "main", "job_definition": "e3"},
 		start: func(t testing.TB, env []string) testserver.Cluster {
 			return testserver.NewAWSBatch(t, env, 16)
 		}},
@@ -155,7 +154,13 @@ const (
 // its file is there.
 func (s *clusterSite) interpose(t testing.TB, p *project) {
 	t.Helper()
-	faults, path := p.path("faults"), p.getenv("PATH")
+	faults := p.path("faults")
+	var path string // the last one holds
+	for _, v := range p.env {
+		if rest, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = rest
+		}
+	}
 	for _, dir := range []string{"faults", "bin"} {
 		if err := os.MkdirAll(p.path(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -270,7 +275,7 @@ name: long
 inputs:
   a: {file: a.txt}
 tasks:
-  long: {in: [a], out: long.txt, pass_env: [E2E_JOB, JOB_ID, SLURM_JOB_ID], run: 'job=${SLURM_JOB_ID:-}${JOB_ID:-}${E2E_JOB:-}; echo "begun $job" >> STATE/ran; until [ -e STATE/go ]; do sleep 0.1; done; echo "ended $job" >> STATE/ran; cat "$a" > "$out"'}
+  long: {in: [a], out: long.txt, on_lost: kill, pass_env: [E2E_JOB, JOB_ID, SLURM_JOB_ID], run: 'job=${SLURM_JOB_ID:-}${JOB_ID:-}${E2E_JOB:-}; echo "begun $job" >> STATE/ran; until [ -e STATE/go ]; do sleep 0.1; done; echo "ended $job" >> STATE/ran; cat "$a" > "$out"'}
   last: {in: [long], out: last.txt, run: 'cat "$long" > "$out"'}
 `
 
@@ -313,19 +318,30 @@ func (l *longRun) begun(n int) (job string) {
 	return job
 }
 
+// again waits until another worker has begun the command once more, or has taken over the first.
+func (l *longRun) again() {
+	l.t.Helper()
+	eventually(l.t, clusterPatience, "another worker", func() string {
+		adopted := slices.ContainsFunc(l.x.soFar(), func(line string) bool { return strings.Contains(line, `"type":"task.adopted"`) })
+		if len(l.marks()) < 4 && !adopted {
+			return fmt.Sprintf("none goes on: %q, %+v", l.marks(), l.s.cluster.Jobs())
+		}
+		return ""
+	})
+}
+
 func (l *longRun) marks() []string { return l.p.marks("ran") }
 
-// succeeds lets the command end, and demands that the run does with success, of one command that ended out of so many that have begun.
-func (l *longRun) succeeds(begun int) result {
+// succeeds lets the command end, and demands that the run does with success, of one command that ended out of at most so many that have begun.
+func (l *longRun) succeeds(most int) {
 	l.t.Helper()
 	l.p.write("state/go", "")
 	r := l.s.ends(l.t, l.x, 0)
-	l.ended(begun)
+	l.ended(most)
 	l.s.once(l.t, l.p, r)
-	return r
 }
 
-func (l *longRun) ended(begun int) {
+func (l *longRun) ended(most int) {
 	l.t.Helper()
 	n := map[string]int{}
 	for i, word := range l.marks() {
@@ -333,8 +349,8 @@ func (l *longRun) ended(begun int) {
 			n[word]++
 		}
 	}
-	if want := map[string]int{"begun": begun, "ended": 1}; !maps.Equal(n, want) {
-		l.t.Errorf("commands have %v, want %v: %q", n, want, l.marks())
+	if n["begun"] > most || n["ended"] != 1 {
+		l.t.Errorf("commands have %v, want one that has ended, and at most %d begun: %q", n, most, l.marks())
 	}
 	if got := l.p.output("last"); got != "alpha\n" {
 		l.t.Errorf("the last task has made %q, want what the first input is", got)
@@ -426,7 +442,7 @@ func (s *clusterSite) cancelledByHand(t *testing.T) {
 	job := l.begun(1)
 	s.cluster.Cancel(job)
 	if s.cancelled == "" {
-		l.begun(2)
+		l.again()
 		l.succeeds(2)
 		return
 	}
@@ -437,11 +453,11 @@ func (s *clusterSite) cancelledByHand(t *testing.T) {
 	s.once(t, l.p, r)
 }
 
-// The worker is killed, and its command with it. Another one executes the task.
+// The worker is killed. Another one on its node goes on with its command; elsewhere it begins a second one, after the first was killed.
 func (s *clusterSite) workerKilled(t *testing.T) {
 	l := s.long(t, "slain")
 	killWorkers(t, l.p)
-	l.begun(2)
+	l.again()
 	l.succeeds(2)
 }
 
@@ -558,11 +574,4 @@ func (s *clusterSite) nodeDies(t *testing.T) {
 	cluster.Crash(s.node(t, l.begun(1)))
 	l.begun(2)
 	l.succeeds(2)
-	var states []record.State
-	for _, e := range l.p.of("long") {
-		states = append(states, e.State)
-	}
-	if !slices.Equal(states, []record.State{record.Error, record.Success}) {
-		t.Errorf("executions of the task: %v, want one that was given up, and one that succeeded", states)
-	}
 }
