@@ -45,12 +45,19 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers, or a scheduler that starts one for each, by its name or ./profile.yaml: e3 executor list (default: the setting \"executor\", else local)")
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
 	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
+	o.schedulerFlags(cmd)
+	fromEnvironment(f, "executor", "queue")
+	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
+	completeQueues(a, cmd, "queue")
+}
+
+// schedulerFlags are those that say how a scheduler is asked.
+func (o *runsOptions) schedulerFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringArrayVar(&o.args, "executor-args", nil, "further arguments of the scheduler's command, as '--partition=long --account=me' (repeatable)")
 	f.StringArrayVar(&o.resources, "executor-resource", nil, "the scheduler's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
 	f.StringVar(&o.program, "executor-program", "", "where the scheduler's nodes find e3 (default: the path of this program)")
-	fromEnvironment(f, "executor", "queue", "executor-args", "executor-resource", "executor-program")
-	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
-	completeQueues(a, cmd, "queue")
+	fromEnvironment(f, "executor-args", "executor-resource", "executor-program")
 }
 
 // saidRuns returns the executor and queue that the command line and the environment choose.
@@ -207,15 +214,25 @@ func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, ru
 	}
 	if !repo.IsURL(co.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
 		co.Logs, co.Modes = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
-	} else if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
-		co.Logs = filepath.Join(cache, "jobs")
-	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
-		co.Logs = filepath.Join(cache, "e3", "jobs")
+	} else {
+		co.Logs = cachedLogs(a)
 	}
 	if _, shipped := profileNames(); named.file != "" && slices.Contains(shipped, named.name) && !strings.Contains(runs.Executor, "/") {
 		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
 	}
 	return cluster.New(scheduler, co), named.name, nil
+}
+
+// cachedLogs is a folder for the scripts of jobs in the user's cache, which the nodes of most clusters share; "" if there is none.
+func cachedLogs(a *app) string {
+	if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
+		return filepath.Join(cache, "jobs")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "e3", "jobs")
 }
 
 // programThere is the path of e3 on a scheduler's nodes.

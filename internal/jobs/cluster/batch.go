@@ -67,8 +67,11 @@ type Batch struct {
 // tokenLength is short enough for a job's name: PBS takes 15 characters.
 const tokenLength = 12
 
+// NewToken returns the token of another batch.
+func NewToken() string { return strings.ToLower(rand.Text()[:tokenLength]) }
+
 func newSubmission(demands []string) *submission {
-	return &submission{Batch: Batch{Token: strings.ToLower(rand.Text()[:tokenLength]), Demands: demands}}
+	return &submission{Batch: Batch{Token: NewToken(), Demands: demands}}
 }
 
 // batches groups jobs, in their order. refused are those that cannot be submitted.
@@ -151,19 +154,19 @@ func (b *Batch) script(o *Options, index string, logs *logs) string {
 	}
 	s.WriteString("case $index in\n")
 	for i := range b.Jobs {
-		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, quote(b.Jobs[i].Ref()))
+		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, Quote(b.Jobs[i].Ref()))
 	}
 	s.WriteString("*) exit 64 ;;\nesac\n")
 	if logs != nil {
-		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", quote(logs.dir), quote(filepath.Join(logs.dir, b.Token)))
+		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", Quote(logs.dir), Quote(filepath.Join(logs.dir, b.Token)))
 	}
-	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", quote(o.Program), quote(o.Repo))
+	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", Quote(o.Program), Quote(o.Repo))
 	for _, arg := range o.Worker {
-		s.WriteString(" " + quote(arg))
+		s.WriteString(" " + Quote(arg))
 	}
 	s.WriteString("\n")
 	return s.String()
 }
 
-// quote quotes a word for the shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// Quote quotes a word for the shell.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -93,7 +93,7 @@ func (s *Submitter) submit(x *submission) bool {
 	doubt := false // an earlier call may have taken effect
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
 		var err error
-		id := ""
+		id, asked := "", false
 		if doubt {
 			id, err = s.find(x)
 		}
@@ -101,16 +101,14 @@ func (s *Submitter) submit(x *submission) bool {
 			call, done := lasting(s.ctx) // an interrupted call would be in doubt
 			id, err = s.scheduler.Submit(call, &x.Batch)
 			done()
-			doubt = true
-		} else if err != nil {
-			err = fmt.Errorf("%w: %w", ErrTemporary, err) // only a submission can be refused
+			doubt, asked = true, true
 		}
 		switch {
 		case err == nil:
 			s.answers("submit")
 			s.submitted(x, id)
 			return true
-		case errors.Is(err, ErrTemporary):
+		case !asked || errors.Is(err, ErrTemporary):
 			s.fails("submit", "does not answer, trying again", err)
 		case errors.Is(err, ErrLimit) && len(x.jobs) > 1:
 			return false

@@ -263,6 +263,9 @@ func (s *Scheduler) read(key, answer string, visit func(cluster.Listed)) {
 		}
 		said := strings.TrimSpace(group("state") + " " + group("reason"))
 		kind := s.Kind(said)
+		if said == "" && group("exit") != "" {
+			kind = "done" // only an ended job has an exit code
+		}
 		l := ends[kind]
 		l.ID, l.Token, l.Node, l.Said = group("id"), group("token"), group("node"), said
 		l.Index, _ = strconv.Atoi(group("index"))
