@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
+	"e3/internal/host/modes"
 	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/jobs/cluster"
@@ -129,11 +131,11 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	}
 	if runs.Executor != settings.Local && runs.Executor != "" {
 		if runs.Executor != settings.Workers {
-			submitter, name, err := newSubmitter(ctx, a, r, o, runs)
+			submitter, name, end, err := newSubmitter(ctx, a, r, o, runs)
 			if err != nil {
 				return nil, err
 			}
-			ends = append(ends, submitter.Close)
+			ends = append(ends, end)
 			d.Submitter, d.Queue = submitter, name // other workers do not take from this queue
 		}
 		dispatcher := r.Dispatcher(d)
@@ -194,33 +196,39 @@ func workerEnv() []string {
 
 // newSubmitter makes a submitter that has a scheduler start workers, and the name of that. On the nodes, the program and the
 // repository must have the same paths as here.
-func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (*cluster.Submitter, string, error) {
+func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (_ *cluster.Submitter, name string, done func() error, err error) {
 	named, err := findProfile(runs.Executor)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	scheduler, err := newScheduler(ctx, named, &o.runs, runs.Queue, nil)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	co := cluster.Options{Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Warn: func(text string) { a.Warnf("%s", text) }}
 	if co.Program, err = o.runs.programThere(); err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	if !repo.IsURL(r.Location) {
 		if co.Repo, err = repo.Find(r.Location); err != nil {
-			return nil, "", err
+			return nil, "", nil, err
 		}
 	}
+	parent, m := cachedLogs(a), modes.Modes{}
 	if !repo.IsURL(co.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
-		co.Logs, co.Modes = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
+		parent, m = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
+	}
+	remove := func() error { return nil }
+	if dir, r, err := openJobLogs(parent, m, time.Now()); err != nil {
+		a.Warnf("the output of jobs' scripts is not kept: %v", err)
 	} else {
-		co.Logs = cachedLogs(a)
+		co.Logs, remove = dir, r
 	}
 	if _, shipped := profileNames(); named.file != "" && slices.Contains(shipped, named.name) && !strings.Contains(runs.Executor, "/") {
 		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
 	}
-	return cluster.New(scheduler, co), named.name, nil
+	submitter := cluster.New(scheduler, co)
+	return submitter, named.name, func() error { return errors.Join(submitter.Close(), remove()) }, nil
 }
 
 // cachedLogs is a folder for the scripts of jobs in the user's cache, which the nodes of most clusters share; "" if there is none.

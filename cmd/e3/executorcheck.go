@@ -11,6 +11,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/backoff"
+	"e3/internal/host/modes"
 	"e3/internal/human"
 	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/queue"
@@ -59,15 +60,12 @@ func (c *executorCheck) run(ctx context.Context, named *namedProfile, o *runsOpt
 	if err != nil {
 		return err
 	}
-	if parent := cachedLogs(c.app); parent != "" {
-		if err := os.MkdirAll(parent, 0o700); err != nil {
-			return err
-		}
-		if c.logs, err = os.MkdirTemp(parent, "check-"); err != nil {
-			return err
-		}
-		defer os.RemoveAll(c.logs)
+	dir, remove, err := openJobLogs(cachedLogs(c.app), modes.Modes{}, time.Now())
+	if err != nil {
+		return err
 	}
+	defer remove()
+	c.logs = dir
 	c.said.Steps = c.said.Steps[:0] // without those of its beginning
 	c.first(ctx, program)
 	if len(c.said.Mend) == 0 && ctx.Err() == nil {
@@ -122,9 +120,7 @@ func (c *executorCheck) submit(ctx context.Context, lines ...string) (b *cluster
 	job := queue.Job{ID: "check", Queue: "check", Workspace: "check", Task: "executor"}
 	b = &cluster.Batch{Token: cluster.NewToken(), Name: "e3:check.executor", Jobs: []queue.Job{job}, Logs: c.logs}
 	b.Script = "#!/bin/sh\nset -u\n"
-	if c.logs != "" {
-		b.Script += fmt.Sprintf("if [ -d %s ]; then exec >%s 2>&1; fi\n", cluster.Quote(c.logs), cluster.Quote(filepath.Join(c.logs, "said")))
-	}
+	b.Script += fmt.Sprintf("if [ -d %s ]; then exec >%s 2>&1; fi\n", cluster.Quote(c.logs), cluster.Quote(filepath.Join(c.logs, "said")))
 	b.Script += strings.Join(lines, "\n") + "\n"
 	var err error
 	if b.Demands, err = c.scheduler.Demands(&job); err == nil {

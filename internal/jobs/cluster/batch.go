@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/format/record"
+	"e3/executions"
 	"e3/internal/jobs/queue"
 )
 
@@ -37,20 +37,6 @@ func Time(j *queue.Job) time.Duration {
 	return max(limit, j.Policy.Timeout) // the sum may overflow
 }
 
-// Resources are the resources that a job asks for, by the names that a scheduler has for them. One that is called "" there is
-// not asked for; an absent one keeps its name.
-func Resources(j *queue.Job, called map[string]string) (asked []record.Amount) {
-	for _, r := range j.Policy.Resources {
-		if name, ok := called[r.Name]; ok {
-			r.Name = name
-		}
-		if r.Name != "" {
-			asked = append(asked, r)
-		}
-	}
-	return asked
-}
-
 // Ceil rounds up, within what schedulers accept.
 func Ceil(f float64) int64 { return int64(min(math.Ceil(max(f, 0)), math.MaxInt32)) }
 
@@ -70,30 +56,26 @@ const tokenLength = 12
 // NewToken returns the token of another batch.
 func NewToken() string { return strings.ToLower(rand.Text()[:tokenLength]) }
 
-func newSubmission(demands []string) *submission {
-	return &submission{Batch: Batch{Token: NewToken(), Demands: demands}}
-}
-
-// batches groups jobs, in their order. refused are those that cannot be submitted.
-func batches(scheduler Scheduler, jobs []*job, most int) (subs []*submission, refused map[*job]error) {
+// batches groups jobs, in their order, by workspace and demands. It ends those that cannot be submitted. The caller holds the
+// lock.
+func (s *Submitter) batches(jobs []*job, most int) (subs []*submission) {
 	open := make(map[string]*submission)
-	refused = make(map[*job]error)
 	for _, j := range jobs {
-		demands, err := scheduler.Demands(&j.Job)
+		demands, err := s.scheduler.Demands(&j.Job)
 		if err != nil {
-			refused[j] = err
+			s.end(j, executions.ReasonStart, err.Error())
 			continue
 		}
 		key := j.Workspace + "\x00" + strings.Join(demands, "\x00")
 		x := open[key]
 		if x == nil || len(x.jobs) == most {
-			x = newSubmission(demands)
-			open[key] = x
+			x = &submission{Batch: Batch{Token: NewToken(), Demands: demands}}
+			open[key], s.submissions[x.Token] = x, x
 			subs = append(subs, x)
 		}
 		x.add(j)
 	}
-	return subs, refused
+	return subs
 }
 
 // add puts a job into the submission.
@@ -101,19 +83,6 @@ func (x *submission) add(j *job) {
 	j.of, j.index = x, len(x.jobs)
 	x.jobs, x.Jobs = append(x.jobs, j), append(x.Jobs, j.Job)
 	x.unfinished++
-}
-
-// split halves a submission that was not made yet.
-func (x *submission) split() (first, second *submission) {
-	first, second = newSubmission(x.Demands), newSubmission(x.Demands)
-	for i, j := range x.jobs {
-		if i < len(x.jobs)/2 {
-			first.add(j)
-		} else {
-			second.add(j)
-		}
-	}
-	return first, second
 }
 
 // maxName bounds the name of a batch.
@@ -146,7 +115,7 @@ func (b *Batch) name() string {
 }
 
 // script returns the script. It has no line from which a scheduler reads options: those end at the first command.
-func (b *Batch) script(o *Options, index string, logs *logs) string {
+func (b *Batch) script(o *Options, index string) string {
 	var s strings.Builder
 	s.WriteString("#!/bin/sh\nset -u\nindex=0\n")
 	if index != "" {
@@ -157,8 +126,8 @@ func (b *Batch) script(o *Options, index string, logs *logs) string {
 		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, Quote(b.Jobs[i].Ref()))
 	}
 	s.WriteString("*) exit 64 ;;\nesac\n")
-	if logs != nil {
-		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", Quote(logs.dir), Quote(filepath.Join(logs.dir, b.Token)))
+	if o.Logs != "" {
+		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", Quote(o.Logs), Quote(filepath.Join(o.Logs, b.Token)))
 	}
 	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", Quote(o.Program), Quote(o.Repo))
 	for _, arg := range o.Worker {

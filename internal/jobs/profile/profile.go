@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/queue"
 	"e3/internal/parallel"
@@ -28,7 +29,11 @@ type Options struct {
 	Resources map[string]string // its names for resources ([cluster.Resources])
 	Queue     string            // ${queue} of tasks that name none; "" has none
 	Program   string            // ${program}
-	Env       []string          // of its commands; nil: this process's
+	// Array, Index and Unseen are those of [cluster.Traits]; 0: one job, and 10 s.
+	Array  int
+	Index  string
+	Unseen time.Duration
+	Env    []string // of its commands; nil: this process's
 	// Told is told of each command and its answer; nil: nothing is.
 	Told func(words []string, stdin, answer string, err error)
 }
@@ -49,7 +54,7 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 			return nil, fmt.Errorf("%s: the value of %q is empty: make the profile your own (e3 executor show %s), and write it there", p.file, name, p.Name)
 		}
 	}
-	if len(o.Args) > 0 && !slices.Contains(names(string(p.texts["submit"])), "args") {
+	if len(o.Args) > 0 && !p.texts["submit"].has("args") {
 		return nil, fmt.Errorf("%s: submit has no ${args}, where --executor-args could go", p.file)
 	}
 	for _, key := range []string{"submit", "status", "explain", "cancel"} {
@@ -59,6 +64,7 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 			}
 		}
 	}
+	o.Unseen, o.Array = cmp.Or(o.Unseen, 10*time.Second), max(o.Array, 1)
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
@@ -77,42 +83,47 @@ var (
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 )
 
+func count(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatInt(cluster.Ceil(f), 10)
+}
+
 // values are those of placeholders for a batch.
 func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 	j := &b.Jobs[0]
 	name := other.ReplaceAllString(b.Name, "-")
-	v := &values{lists: map[string][]string{"args": o.Args, "demands": b.Demands}, labels: len(j.Labels), of: map[string]string{
+	cores, limit := float64(max(1, cluster.Ceil(j.Policy.CPU))), cluster.Time(j)
+	v := &values{lists: map[string][]string{"${args}": o.Args}, labels: slices.Compact(slices.Sorted(slices.Values(j.Labels))), of: map[string]string{
 		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
-		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": "",
-		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()),
+		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
+		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores),
+		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "", "labels": "", "resources": "",
 	}}
 	if u, err := user.Current(); err == nil {
 		v.of["user"] = u.Username
 	}
-	if n := len(b.Jobs); n > 1 {
-		v.of["last"] = strconv.Itoa(n - 1)
-	}
-	count := func(f float64) string {
-		if f == 0 {
-			return ""
-		}
-		return strconv.FormatInt(cluster.Ceil(f), 10)
-	}
-	cores := float64(max(1, cluster.Ceil(j.Policy.CPU)))
-	v.of["cores"] = count(cores)
 	for unit, size := range units {
 		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(cluster.Memory(j)/size), count(cluster.Memory(j)/size/cores)
 	}
-	limit := cluster.Time(j)
-	v.of["time:s"], v.of["time:m"], v.of["time:hms"] = count(limit.Seconds()), count(limit.Minutes()), ""
 	if s := cluster.Ceil(limit.Seconds()); s > 0 {
 		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 	}
-	for i, label := range j.Labels {
-		v.of[fmt.Sprint("label.", i)] = label
+	for _, r := range j.Policy.Resources {
+		if called, ok := o.Resources[r.Name]; ok {
+			r.Name = called
+		}
+		if r.Name != "" {
+			v.resources = append(v.resources, r)
+		}
 	}
-	for i, r := range cluster.Resources(j, o.Resources) {
-		v.of[fmt.Sprint("resource.", i)], v.of[fmt.Sprint("amount.", i)], v.resources = r.Name, count(r.Value), i+1
+	slices.SortFunc(v.resources, func(a, b record.Amount) int { return cmp.Compare(a.Name, b.Name) })
+	for i, r := range v.resources {
+		v.of[fmt.Sprint("resource.", i)], v.of[fmt.Sprint("amount.", i)], v.of["resources"] = r.Name, count(r.Value), r.Name
+	}
+	for i, label := range v.labels {
+		v.of[fmt.Sprint("label.", i)], v.of["labels"] = label, label
 	}
 	for name, text := range p.own {
 		v.of[name] = cmp.Or(v.of[name], text)
@@ -122,32 +133,37 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 
 // Traits implements [cluster.Scheduler].
 func (s *Scheduler) Traits() cluster.Traits {
-	return cluster.Traits{Name: s.Name, Array: 1, AtOnce: atOnce, Unseen: 10 * time.Second}
+	return cluster.Traits{Name: s.Name, Array: s.o.Array, Index: s.o.Index, AtOnce: atOnce, Unseen: s.o.Unseen}
 }
 
 const atOnce = 4
 
-// Demands implements [cluster.Scheduler]: it refuses what the profile has no line for, and names that are more than that.
+// Demands implements [cluster.Scheduler]: it is the command, without what differs between batches. It refuses what the profile
+// has no line for, and names that are more than that.
 func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
-	asked := map[string][]string{"label": j.Labels}
-	if j.Policy.Queue != "" {
-		asked["queue"] = []string{j.Policy.Queue}
-	}
-	for _, r := range cluster.Resources(j, s.o.Resources) {
-		asked["resource"] = append(asked["resource"], r.Name)
-	}
-	has := names(string(s.texts["submit"] + s.texts["input"]))
-	for what, list := range asked {
-		for _, name := range list {
-			if what != "queue" && !slices.Contains(has, what) {
-				return nil, fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}", what, name, s.Name)
-			}
-			if !plain.MatchString(name) {
-				return nil, fmt.Errorf("%s %q cannot be asked of %s: a name there has letters, digits, and _ . : = / @ -", what, name, s.Name)
-			}
+	v := s.o.values(s.Profile, &cluster.Batch{Token: "…", Name: "…", Script: "…", Logs: "…", Jobs: []queue.Job{*j}})
+	check := func(what, name string) error {
+		has := s.texts["submit"] + s.texts["input"]
+		switch {
+		case what != "queue" && !has.has(what) && !has.has(what+"s"):
+			return fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}; --executor-resource %[2]s= does not ask for a resource", what, name, s.Name)
+		case !plain.MatchString(name):
+			return fmt.Errorf("%s %q cannot be asked of %s: a name there has letters, digits, and _ . : = / @ -", what, name, s.Name)
 		}
+		return nil
 	}
-	return nil, nil
+	var errs []error
+	for _, label := range v.labels {
+		errs = append(errs, check("label", label))
+	}
+	for _, r := range v.resources {
+		errs = append(errs, check("resource", r.Name))
+	}
+	if j.Policy.Queue != "" {
+		errs = append(errs, check("queue", j.Policy.Queue))
+	}
+	words, err := s.texts["submit"].words(v)
+	return words, errors.Join(append(errs, err)...)
 }
 
 // run runs a command of the profile. What submit has in its environment becomes the job's.
@@ -164,7 +180,7 @@ func (s *Scheduler) run(ctx context.Context, key string, v *values) (string, err
 
 // Submit implements [cluster.Scheduler].
 func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, err error) {
-	if slices.Contains(names(string(s.texts["submit"])), "script_file") {
+	if s.texts["submit"].has("script_file") {
 		if b.Logs == "" {
 			return "", errors.New("${script_file} wants a folder that the nodes share: a repository in one, or E3_CACHE_DIR")
 		}
@@ -215,14 +231,14 @@ func (s *Scheduler) Explain(ctx context.Context, id, token string, visit func(cl
 // Cancel implements [cluster.Scheduler].
 func (s *Scheduler) Cancel(ctx context.Context, ids []string) error {
 	most := 100
-	if slices.Contains(names(string(s.texts["cancel"])), "id") {
+	if s.texts["cancel"].has("id") {
 		most = 1
 	}
 	calls := slices.Collect(slices.Chunk(ids, most))
 	errs := make([]error, len(calls))
 	parallel.AtMost(ctx, atOnce, len(calls), func(ctx context.Context, k int) error {
 		v := s.o.values(s.Profile, nothing)
-		v.of["id"], v.lists["ids"] = calls[k][0], calls[k]
+		v.of["id"], v.lists["${ids}"] = calls[k][0], calls[k]
 		if _, err := s.run(ctx, "cancel", v); !errors.Is(err, cluster.ErrUnknown) {
 			errs[k] = err
 		}

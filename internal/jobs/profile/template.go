@@ -7,43 +7,50 @@ import (
 	"slices"
 	"strings"
 
+	"e3/internal/format/record"
 	"e3/internal/jobs/cluster"
 )
 
 // A template is a text with placeholders: a command, or what one reads.
 type template string
 
-// placeholder matches ${name} and ${name:format}; $${ is no placeholder.
-var placeholder = regexp.MustCompile(`\$\$\{|\$\{([a-z_0-9.]*)(?::([A-Za-z]*))?\}`)
+// A placeholder is ${name} or ${name:format}; $${ is none.
+var placeholder = regexp.MustCompile(`\$\$\{|\$\{([a-z_0-9.]*)(?::([^}]*))?\}`)
 
-// Placeholders whose line stands once for each of them, and those that are several words.
+// Placeholders that are several words, and those whose line stands once for each label or resource.
 var (
+	several  = []string{"args", "ids"}
 	repeated = []string{"label", "resource", "amount"}
-	several  = []string{"args", "ids", "demands"}
+	repeat   = regexp.MustCompile(`\$\{(label|resource|amount)(:json)?\}`)
 )
 
-// names lists the placeholders of a text, with their formats.
-func names(text string) (list []string) {
-	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
-		if m[0] != "$${" {
-			list = append(list, strings.TrimSuffix(m[1]+":"+strings.TrimSuffix(m[2], "json"), ":"))
+// names lists the placeholders of a text, with their units.
+func (t template) names() (list []string) {
+	for _, m := range placeholder.FindAllStringSubmatch(string(t), -1) {
+		switch {
+		case m[0] == "$${":
+		case m[2] == "" || m[2] == "json" || m[1] == "labels" || m[1] == "resources":
+			list = append(list, m[1])
+		default:
+			list = append(list, m[1]+":"+m[2])
 		}
 	}
 	return list
 }
 
+func (t template) has(name string) bool { return slices.Contains(t.names(), name) }
+
 // chosen is the text without the lines whose placeholders have no value, and with a line for each label or resource.
 func (t template) chosen(v *values) string {
 	var b strings.Builder
 	for line := range strings.Lines(string(t)) {
-		used := names(line)
 		n := 1
-		for _, name := range used {
+		for _, name := range template(line).names() {
 			switch {
 			case name == "label":
-				n = v.labels
-			case name == "resource", name == "amount":
-				n = v.resources
+				n = len(v.labels)
+			case name == "resource" || name == "amount":
+				n = len(v.resources)
 			case !slices.Contains(several, name) && v.of[name] == "":
 				n = 0
 			}
@@ -55,8 +62,6 @@ func (t template) chosen(v *values) string {
 	return strings.ReplaceAll(b.String(), "\n\\", "") // such a line continues a word
 }
 
-var repeat = regexp.MustCompile(`\$\{(` + strings.Join(repeated, "|") + `)(:json)?\}`)
-
 // text fills the template in.
 func (t template) text(v *values) string { return v.fill(t.chosen(v)) }
 
@@ -66,8 +71,8 @@ func (t template) words(v *values) ([]string, error) {
 	split, err := cluster.Words(t.chosen(v))
 	var words []string
 	for _, word := range split {
-		if name := strings.TrimSuffix(strings.TrimPrefix(word, "${"), "}"); slices.Contains(several, name) {
-			words = append(words, v.lists[name]...)
+		if list, ok := v.lists[word]; ok {
+			words = append(words, list...)
 		} else {
 			words = append(words, v.fill(word))
 		}
@@ -77,23 +82,33 @@ func (t template) words(v *values) ([]string, error) {
 
 // values are those of placeholders.
 type values struct {
-	of                map[string]string // by name and format; of label.0, resource.0 and so on, too
-	lists             map[string][]string
-	labels, resources int
+	of        map[string]string   // by name and unit; of label.0, resource.0 and so on, too
+	lists     map[string][]string // by ${name}
+	labels    []string
+	resources []record.Amount
 }
 
 func (v *values) fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		m := placeholder.FindStringSubmatch(found)
+		name, format := m[1], m[2]
 		switch {
 		case found == "$${":
 			return "${"
-		case m[2] == "json":
-			quoted, _ := json.Marshal(v.of[m[1]])
+		case format == "json":
+			quoted, _ := json.Marshal(v.of[name])
 			return string(quoted)
-		case m[2] != "":
-			return v.of[m[1]+":"+m[2]]
+		case name == "labels":
+			return strings.Join(v.labels, format)
+		case name == "resources" && format != "":
+			var all []string
+			for _, r := range v.resources {
+				all = append(all, r.Name+format[:1]+count(r.Value))
+			}
+			return strings.Join(all, format[1:])
+		case format != "":
+			name += ":" + format
 		}
-		return v.of[m[1]]
+		return v.of[name]
 	})
 }

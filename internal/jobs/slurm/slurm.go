@@ -9,11 +9,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
-	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/profile"
-	"e3/internal/jobs/queue"
 )
 
 // Name is the name of the executor.
@@ -27,17 +25,8 @@ var Profile []byte
 // maxArray bounds an array, if Slurm allows as many.
 const maxArray = 1000
 
-// Scheduler is the Slurm cluster whose commands are on the PATH.
-type Scheduler struct {
-	*profile.Scheduler
-	resources map[string]string
-	array     int
-}
-
-var _ cluster.Scheduler = (*Scheduler)(nil)
-
-// New returns the cluster, which must answer. The arguments of o come after e3's; a resource of tasks is asked for as a gres.
-func New(ctx context.Context, o profile.Options) (*Scheduler, error) {
+// New returns the cluster whose commands are on the PATH, which must answer.
+func New(ctx context.Context, o profile.Options) (*profile.Scheduler, error) {
 	for _, arg := range o.Args {
 		if reserved.MatchString(arg) {
 			return nil, fmt.Errorf("argument %q of sbatch: e3 sets this itself", arg)
@@ -46,7 +35,7 @@ func New(ctx context.Context, o profile.Options) (*Scheduler, error) {
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
-	o.Env = cleanEnv(o.Env)
+	o.Env, o.Index, o.Unseen = cleanEnv(o.Env), "SLURM_ARRAY_TASK_ID", time.Nanosecond // it lists what it has taken
 	p, err := profile.Decode("Slurm", Name+".yaml", Profile)
 	if err != nil {
 		return nil, err
@@ -59,7 +48,8 @@ func New(ctx context.Context, o profile.Options) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("submit to Slurm: it does not answer: %w", err)
 	}
-	return &Scheduler{s, o.Resources, arraySize(config)}, nil
+	o.Array = arraySize(config)
+	return p.Scheduler(o)
 }
 
 // reserved are options of sbatch that e3 sets itself.
@@ -84,48 +74,4 @@ func arraySize(config string) int {
 		return max(1, min(n, maxArray))
 	}
 	return 1
-}
-
-// Traits implements [cluster.Scheduler].
-func (s *Scheduler) Traits() cluster.Traits {
-	return cluster.Traits{Name: s.Name, Array: s.array, Index: "SLURM_ARRAY_TASK_ID", AtOnce: 1}
-}
-
-// Names from package files that are safe in Slurm's expressions.
-var (
-	features = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=-]*$`)
-	gres     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$`)
-)
-
-// Demands implements [cluster.Scheduler]: they are arguments of sbatch.
-func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
-	args := []string{fmt.Sprintf("--cpus-per-task=%d", max(1, cluster.Ceil(j.Policy.CPU)))}
-	if memory := cluster.Memory(j); memory > 0 {
-		args = append(args, fmt.Sprintf("--mem=%dM", cluster.Ceil(memory/(1<<20))))
-	}
-	if limit := cluster.Time(j); limit > 0 {
-		args = append(args, fmt.Sprintf("--time=%d", cluster.Ceil(limit.Minutes())))
-	}
-	var asked []string
-	for _, r := range cluster.Resources(j, s.resources) {
-		if !gres.MatchString(r.Name) {
-			return nil, fmt.Errorf("resource %q cannot be asked of Slurm by this name: say which gres it is with --executor-resource", r.Name)
-		}
-		asked = append(asked, fmt.Sprintf("%s:%d", r.Name, cluster.Ceil(r.Value)))
-	}
-	if len(asked) > 0 {
-		slices.Sort(asked)
-		args = append(args, "--gres="+strings.Join(asked, ","))
-	}
-	labels := slices.Clone(j.Labels)
-	slices.Sort(labels)
-	for _, label := range labels {
-		if !features.MatchString(label) {
-			return nil, fmt.Errorf("label %q cannot be asked of Slurm: a feature's name has letters, digits, and _ . : = -", label)
-		}
-	}
-	if len(labels) > 0 {
-		args = append(args, "--constraint="+strings.Join(slices.Compact(labels), "&"))
-	}
-	return args, nil
 }
