@@ -20,7 +20,6 @@ import (
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
-	"e3/internal/jobs/slurm"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/workspace"
@@ -201,7 +200,7 @@ func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, ru
 	if err != nil {
 		return nil, "", nil, err
 	}
-	scheduler, err := newScheduler(ctx, named, &o.runs, runs.Queue, nil)
+	scheduler, err := newScheduler(named, &o.runs, runs.Queue, nil)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -256,7 +255,7 @@ func (o *runsOptions) programThere() (string, error) {
 }
 
 // newScheduler makes the scheduler of a profile.
-func newScheduler(ctx context.Context, named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
+func newScheduler(named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
 	po := profile.Options{Resources: map[string]string{}, Queue: queue, Env: workerEnv(), Told: told}
 	for _, list := range o.args {
 		args, err := cluster.Words(list)
@@ -271,9 +270,6 @@ func newScheduler(ctx context.Context, named *namedProfile, o *runsOptions, queu
 			return nil, usagef("--executor-resource is name=theirs, not %q", text)
 		}
 		po.Resources[name] = called
-	}
-	if named.file == "" && named.name == slurm.Name {
-		return slurm.New(ctx, po)
 	}
 	p, err := named.decode()
 	if err != nil {

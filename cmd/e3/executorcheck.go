@@ -53,7 +53,7 @@ type executorCheck struct {
 func (c *executorCheck) run(ctx context.Context, named *namedProfile, o *runsOptions) error {
 	c.said = checkedExecutor{Profile: named.name, Steps: []checkedCall{}, Mend: []string{}, Notes: []string{}}
 	var err error
-	if c.scheduler, err = newScheduler(ctx, named, o, o.queue, c.told); err != nil {
+	if c.scheduler, err = newScheduler(named, o, o.queue, c.told); err != nil {
 		return err
 	}
 	program, err := o.programThere()
@@ -66,7 +66,6 @@ func (c *executorCheck) run(ctx context.Context, named *namedProfile, o *runsOpt
 	}
 	defer remove()
 	c.logs = dir
-	c.said.Steps = c.said.Steps[:0] // without those of its beginning
 	c.first(ctx, program)
 	if len(c.said.Mend) == 0 && ctx.Err() == nil {
 		c.second(ctx)

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -88,6 +90,9 @@ func (x *submission) add(j *job) {
 // maxName bounds the name of a batch.
 const maxName = 100
 
+// unsafe are characters that other programs parse, and that Slurm expands in file names.
+var unsafe = regexp.MustCompile(`[^!-~]|[=|%\\"']`)
+
 // name is e3:<workspace>.<task>, or the common prefix of several.
 func (b *Batch) name() string {
 	name := ""
@@ -95,22 +100,12 @@ func (b *Batch) name() string {
 		own := "e3:" + b.Jobs[i].Workspace + "." + b.Jobs[i].Task
 		if i == 0 {
 			name = own
-			continue
 		}
-		n := 0
-		for n < min(len(name), len(own)) && name[n] == own[n] {
-			n++
+		for !strings.HasPrefix(own, name) {
+			name = name[:len(name)-1]
 		}
-		name = name[:n]
 	}
-	plain := func(r rune) rune {
-		// Other programs parse some of these characters, and Slurm expands some in file names.
-		if r > ' ' && r <= '~' && !strings.ContainsRune(`=|%\"'`, r) {
-			return r
-		}
-		return '_'
-	}
-	name = strings.Map(plain, name)
+	name = unsafe.ReplaceAllString(name, "_")
 	return cmp.Or(name[:min(len(name), maxName)], "e3")
 }
 
@@ -139,3 +134,49 @@ func (b *Batch) script(o *Options, index string) string {
 
 // Quote quotes a word for the shell.
 func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+const (
+	maxTail = 2 << 10 // bytes of a log in a message
+	tailLen = 5       // lines
+)
+
+// ScriptFile is where a scheduler that wants a file finds the script of a batch, in the folder of its logs.
+func ScriptFile(logs, token string) string { return filepath.Join(logs, token+".sh") }
+
+// log is the file for what the script of a job says; "" if nothing is kept.
+func (o *Options) log(token string, index int) string {
+	if o.Logs == "" {
+		return ""
+	}
+	return filepath.Join(o.Logs, fmt.Sprintf("%s.%d", token, index))
+}
+
+// readLog returns the end of what a script has said, as one line; "" if that is nothing.
+func (o *Options) readLog(token string, index int) string {
+	f, err := os.Open(o.log(token, index))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	text := make([]byte, min(info.Size(), maxTail))
+	n, _ := f.ReadAt(text, info.Size()-int64(len(text)))
+	var last []string
+	for line := range strings.Lines(strings.ToValidUTF8(string(text[:n]), "\uFFFD")) {
+		if line = strings.TrimSpace(line); line != "" {
+			last = append(last, line)
+		}
+	}
+	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
+}
+
+// dropLog removes what is kept of a job.
+func (o *Options) dropLog(token string, index int) {
+	if o.Logs != "" {
+		os.Remove(o.log(token, index))
+		os.Remove(ScriptFile(o.Logs, token))
+	}
+}

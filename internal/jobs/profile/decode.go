@@ -5,6 +5,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,17 +20,19 @@ const MaxSize = 64 << 10
 
 // A Profile says how a scheduler is asked.
 type Profile struct {
-	Name     string
+	Name     string // for messages
 	file     string // for messages
 	texts    map[string]template
 	patterns map[string]*regexp.Regexp // by key, and by <key>.<name> of states and messages
 	timeout  time.Duration
 	own      map[string]string // placeholders
+	array    int               // jobs in a batch
+	index    string            // the variable of a job's index in it
 }
 
 // What a profile has, and the groups that its patterns must and may have. States are in the order in which they are tried.
 var (
-	keys     = []string{"submit", "submitted", "status", "listed", "cancel", "input", "explain", "explained", "states", "messages", "timeout", "values"}
+	keys     = []string{"submit", "submitted", "status", "listed", "cancel", "input", "explain", "explained", "states", "messages", "timeout", "name", "values", "array", "index", "reserved", "unset", "keep"}
 	required = keys[:5]
 	states   = []string{"waiting", "running", "held", "ending", "cancelled", "timeout", "oom", "lost", "refused", "failed", "done"}
 	messages = []string{"temporary", "limit", "unknown", "none"}
@@ -39,7 +42,7 @@ var (
 
 // Decode reads the text of a profile. Its errors say the line of the file, and what to write there.
 func Decode(name, file string, text []byte) (*Profile, error) {
-	p := &Profile{Name: name, file: file, texts: map[string]template{}, patterns: map[string]*regexp.Regexp{}, own: map[string]string{}}
+	p := &Profile{Name: name, file: file, texts: map[string]template{}, patterns: map[string]*regexp.Regexp{}, own: map[string]string{}, array: 1}
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("%s: it is longer than the %d KiB of a profile", file, MaxSize>>10)
 	}
@@ -59,8 +62,10 @@ func Decode(name, file string, text []byte) (*Profile, error) {
 			return nil, p.fault(doc.Content[0], "it lacks %q", key)
 		}
 	}
-	if (lines["explain"] == nil) != (lines["explained"] == nil) {
-		return nil, p.fault(doc.Content[0], "explain and explained go together: a command, and the pattern for its answer")
+	for _, both := range [][2]string{{"explain", "explained"}, {"array", "index"}} {
+		if (lines[both[0]] == nil) != (lines[both[1]] == nil) {
+			return nil, p.fault(doc.Content[0], "%s and %s go together", both[0], both[1])
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.texts)) {
 		if err := p.check(key, p.texts[key]); err != nil {
@@ -115,6 +120,16 @@ func (p *Profile) field(key string, n *yaml.Node) (err error) {
 		return p.each(n, key, messages, seen, func(name string, n *yaml.Node) error { return p.pattern(key+"."+name, n, "(?m)", "") })
 	case "submitted", "listed", "explained":
 		return p.pattern(key, n, "(?m)", "")
+	case "reserved", "unset", "keep":
+		return p.pattern(key, n, "^(?:", ")$")
+	case "name":
+		p.Name = n.Value
+	case "index":
+		p.index = n.Value
+	case "array":
+		if p.array, err = strconv.Atoi(n.Value); err != nil || p.array < 1 {
+			return p.fault(n, "array is the number of jobs that one may have, not %q", n.Value)
+		}
 	case "values":
 		return p.each(n, key, nil, seen, func(name string, n *yaml.Node) error {
 			p.own[name] = n.Value

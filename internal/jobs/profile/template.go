@@ -1,10 +1,14 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/user"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"e3/internal/format/record"
@@ -86,6 +90,60 @@ type values struct {
 	lists     map[string][]string // by ${name}
 	labels    []string
 	resources []record.Amount
+}
+
+// Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
+var (
+	free  = []string{"name", "title", "script", "script_file", "user", "logs", "program"}
+	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
+	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+)
+
+func count(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatInt(cluster.Ceil(f), 10)
+}
+
+// values are those of placeholders for a batch.
+func (o *Options) values(p *Profile, b *cluster.Batch) *values {
+	j := &b.Jobs[0]
+	name := other.ReplaceAllString(b.Name, "-")
+	cores, limit := float64(max(1, cluster.Ceil(j.Policy.CPU))), cluster.Time(j)
+	v := &values{lists: map[string][]string{"${args}": o.Args}, labels: slices.Compact(slices.Sorted(slices.Values(j.Labels))), of: map[string]string{
+		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
+		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
+		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores), "labels": "", "resources": "",
+		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "",
+	}}
+	if u, err := user.Current(); err == nil {
+		v.of["user"] = u.Username
+	}
+	for unit, size := range units {
+		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(cluster.Memory(j)/size), count(cluster.Memory(j)/size/cores)
+	}
+	if s := cluster.Ceil(limit.Seconds()); s > 0 {
+		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	byName := func(a, b record.Amount) int { return cmp.Compare(a.Name, b.Name) }
+	for _, r := range slices.SortedFunc(slices.Values(j.Policy.Resources), byName) {
+		if called, ok := o.Resources[r.Name]; ok {
+			r.Name = called
+		}
+		if i := fmt.Sprint(len(v.resources)); r.Name != "" {
+			v.resources = append(v.resources, r)
+			v.of["resource."+i], v.of["amount."+i], v.of["resources"] = r.Name, count(r.Value), r.Name
+		}
+	}
+	for i, label := range v.labels {
+		v.of[fmt.Sprint("label.", i)], v.of["labels"] = label, label
+	}
+	for name, text := range p.own {
+		v.of[name] = cmp.Or(v.of[name], text)
+	}
+	return v
 }
 
 func (v *values) fill(text string) string {
