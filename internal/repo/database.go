@@ -39,9 +39,16 @@ type connection interface {
 	// describe opens a repository's records to read its description, and later use to use them.
 	describe(repository string) (refstore.Store, error)
 	use(repository string, f *format, w writer) (sharedStore, error)
-	lookups() int // how many tasks are looked up at a time
-	told() bool   // watches are told of changes, and cost nothing
+	traits() traits
 	close() error
+}
+
+// traits of a database.
+type traits struct {
+	lookups int  // how many tasks are looked up at a time
+	told    bool // watches are told of changes, and cost nothing
+	// spread says that a partition takes so few writes a second that records which all tasks write need several.
+	spread bool
 }
 
 // A writer of a database's records says when they may be written.

@@ -154,9 +154,10 @@ func attempt[Out any](ctx context.Context, s *Store, operation, partition string
 	}
 	one, cancel := context.WithTimeout(ctx, s.o.Attempt)
 	defer cancel()
+	began := time.Now()
 	out, err = request(one, session)
 	if s.o.Observe != nil {
-		s.o.Observe(operation)
+		s.o.Observe(operation, time.Since(began), err)
 	}
 	if err != nil && one.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)
