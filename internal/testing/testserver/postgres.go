@@ -95,6 +95,19 @@ func NewPostgres(tb TB, options ...string) *PostgresServer {
 
 // startPostgres makes a cluster in memory, if the machine can, and starts a server on it.
 func startPostgres(options []string) (*PostgresServer, error) {
+	s, err := makePostgres(options)
+	if err != nil {
+		return nil, err
+	}
+	init := s.command("initdb", "-D", s.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %.500s", err, out)
+	}
+	return s, s.start()
+}
+
+// makePostgres makes the folder of a server, which has no data yet, and finds a port.
+func makePostgres(options []string) (*PostgresServer, error) {
 	base := "/dev/shm"
 	if info, err := os.Stat(base); err != nil || !info.IsDir() {
 		base = os.TempDir()
@@ -114,18 +127,39 @@ func startPostgres(options []string) (*PostgresServer, error) {
 			return nil, err
 		}
 	}
-	init := s.command("initdb", "-D", s.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %.500s", err, out)
-	}
 	address, err := freeAddress()
 	if err == nil {
 		_, s.port, err = net.SplitHostPort(address)
 	}
-	if err == nil {
-		err = s.start()
-	}
 	return s, err
+}
+
+// Replica starts a server that copies this one, and whose users may only read until it is promoted.
+func (s *PostgresServer) Replica(tb TB) *PostgresServer {
+	tb.Helper()
+	r, err := makePostgres(nil)
+	if err == nil {
+		var out []byte
+		if out, err = r.command("pg_basebackup", "-D", r.Data(), "-R", "--checkpoint=fast", "--no-sync", "-d", s.URL("")).CombinedOutput(); err != nil {
+			err = fmt.Errorf("pg_basebackup: %w: %.500s", err, out)
+		} else {
+			err = r.start()
+		}
+	}
+	if err != nil {
+		tb.Fatalf("start a replica: %v", err)
+	}
+	tb.Cleanup(func() {
+		r.Stop()
+		os.RemoveAll(r.dir)
+	})
+	return r
+}
+
+// Promote makes a replica a server of its own.
+func (s *PostgresServer) Promote(tb TB) {
+	tb.Helper()
+	s.Exec(tb, "postgres", "SELECT pg_promote(true, 30)")
 }
 
 // sweepPostgres removes the folders of processes that are gone.
