@@ -92,7 +92,7 @@ func (s *Store) written(ctx context.Context, operation, partition, write string,
 		var stands, n int
 		err := s.pool.QueryRow(ctx, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args...).Scan(&stands, &n)
 		if err == nil && stands == 0 {
-			err = fmt.Errorf("%w: the session %s is not alive: %w", errNotSent, session, refstore.ErrLost)
+			err = fmt.Errorf("%w: session %s: %w", errFenced, session, refstore.ErrLost)
 		}
 		return n, err
 	})

@@ -270,3 +270,76 @@ func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	}
 	return cmd
 }
+
+// Install gives the server a key and a certificate and restarts it with TLS.
+func (s *PostgresServer) Install(tb TB, key, certificate string) {
+	tb.Helper()
+	for to, from := range map[string]string{"server.key": key, "server.crt": certificate} {
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = s.write(to, data)
+		}
+		if err != nil {
+			tb.Fatalf("PostgreSQL: %v", err)
+		}
+	}
+	s.options = append(s.options, "-c", "ssl=on", "-c", "ssl_cert_file="+filepath.Join(s.dir, "server.crt"), "-c", "ssl_key_file="+filepath.Join(s.dir, "server.key"))
+	s.Stop()
+	s.Start(tb)
+}
+
+// write writes a file of the server's own.
+func (s *PostgresServer) write(name string, data []byte) error {
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil || os.Getuid() != 0 {
+		return err
+	}
+	user, err := postgresUser()
+	if err != nil {
+		return err
+	}
+	return os.Chown(path, int(user.Uid), int(user.Gid))
+}
+
+// PgBouncer starts a pooler in front of the server of an address, which gives a client another connection for each
+// transaction, and returns the address by way of it.
+func PgBouncer(tb TB, address string) string {
+	tb.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		tb.Skipf("no pgbouncer: %v (get it with: apt install pgbouncer)", err)
+	}
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	s, err := makePostgres(nil)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(s.dir) })
+	err = s.write("pgbouncer.ini", fmt.Appendf(nil, "[databases]\n%s = host=%s port=%d user=postgres\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port=%s\n"+
+		"unix_socket_dir=\nauth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", config.Database, config.Host, config.Port, s.port))
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	cmd := s.command(program, filepath.Join(s.dir, "pgbouncer.ini"))
+	p, err := startCommand(cmd)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	tb.Cleanup(p.stop)
+	pooled := strings.Replace(address, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), s.Address(), 1)
+	deadline := time.Now().Add(startLimit)
+	for {
+		c, err := net.Dial("tcp", s.Address())
+		if err == nil {
+			c.Close()
+			return pooled
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("pgbouncer does not answer: %v: %s", err, p.text())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
