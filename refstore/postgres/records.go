@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"e3/refstore"
 )
@@ -198,6 +199,9 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		case errors.Is(err, refstore.ErrNotFound) && doubt:
 			err = nil
 		case err != nil:
+		case there.version == string(v) && !doubt:
+			// A policy may hide the row from deletions, or another process was in between.
+			err = s.denied("delete", key.Partition, s.failed("delete", &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "a policy keeps the row"}))
 		case !doubt || there.replaced == string(v):
 			err = refstore.ErrConflict
 		default:
