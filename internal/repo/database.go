@@ -43,9 +43,16 @@ type connection interface {
 	// aside opens stores, each without any record, for a check: under names of the check that nothing else has. gone removes
 	// them all.
 	aside(ctx context.Context, name string, bucket *s3.Bucket) (open refstoretest.Opener, gone func(context.Context) error, err error)
-	lookups() int // how many tasks are looked up at a time
-	told() bool   // watches are told of changes, and cost nothing
+	traits() traits
 	close() error
+}
+
+// traits of a database.
+type traits struct {
+	lookups int  // how many tasks are looked up at a time
+	told    bool // watches are told of changes, and cost nothing
+	// spread says that a partition takes so few writes a second that records which all tasks write need several.
+	spread bool
 }
 
 // A writer of a database's records says when they may be written.

@@ -81,8 +81,8 @@ func (c *dynamoConnection) server() string {
 	return cmp.Or(c.endpoint, c.o.Config.Region) + "\x00" + c.table
 }
 
-func (c *dynamoConnection) lookups() int { return 64 }
-func (c *dynamoConnection) told() bool   { return false }
+func (c *dynamoConnection) traits() traits { return traits{lookups: 64, spread: true} }
+
 func (c *dynamoConnection) close() error { return nil }
 
 func (c *dynamoConnection) identity(ctx context.Context) (string, error) {

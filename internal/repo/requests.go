@@ -58,13 +58,16 @@ func (t *traffic) of(service, operation string) *atomic.Int64 {
 	return nil
 }
 
-// statement counts a statement of PostgreSQL.
-func (t *traffic) statement(operation string) {
+// statement counts a statement of PostgreSQL, and logs it.
+func (t *traffic) statement(operation string, took time.Duration, err error) {
 	switch operation {
 	case "get", "list", "read a stream":
 		t.reads.Add(1)
 	default:
 		t.writes.Add(1)
+	}
+	if slog.Default().Enabled(context.Background(), slog.LevelDebug) {
+		slog.Debug("request", "topic", "requests", "service", "PostgreSQL", "operation", operation, "took", took, "error", err)
 	}
 }
 

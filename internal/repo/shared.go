@@ -106,7 +106,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
 	s := &stores{
 		records: summed, derived: summed, local: checked.New(links, false), here: copies,
-		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: conn.lookups(), far: true, told: conn.told(),
+		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: conn.traits().lookups, far: true, told: conn.traits().told,
 		queue: queue.Store{Store: summed, Batch: checked.NewBatch(shared), Spread: f.Partitions},
 	}
 	r.formats = append(r.formats, sharedFormat(records, l.String()))

@@ -190,7 +190,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, err
 	}
-	f = &format{ID: id, Objects: &place, Partitions: true}
+	f = &format{ID: id, Objects: &place, Partitions: conn.traits().spread}
 	text, err := f.encode()
 	if err != nil {
 		return nil, err

@@ -103,11 +103,11 @@ func do[Out any](ctx context.Context, s *Store, operation, partition string, req
 			s.heard.Store(true)
 			return out, doubt, nil
 		}
-		if why = judge(err, s.heard.Load()); errors.Is(err, refstore.ErrSuspended) || errors.Is(err, errNotSent) {
+		switch why = judge(err, s.heard.Load()); {
+		case errors.Is(err, errFenced), errors.Is(err, refstore.ErrSuspended): // Permit waits for another session, or says that it is lost
+			why = refused
+		case errors.Is(err, errNotSent):
 			why = final
-			if errors.Is(err, refstore.ErrSuspended) {
-				why = refused
-			}
 		}
 		doubt = doubt || why == unknown
 		if ctx.Err() != nil {
@@ -141,8 +141,10 @@ func do[Out any](ctx context.Context, s *Store, operation, partition string, req
 	}
 }
 
-// errNotSent says that Options.Permit refused a try.
-var errNotSent = errors.New("not sent")
+var (
+	errNotSent = errors.New("not sent")     // by Options.Permit
+	errFenced  = errors.New("not executed") // as the session was not alive
+)
 
 // attempt makes one try, within Options.Attempt.
 func attempt[Out any](ctx context.Context, s *Store, operation, partition string, request func(ctx context.Context, session string) (Out, error)) (out Out, err error) {
@@ -154,9 +156,10 @@ func attempt[Out any](ctx context.Context, s *Store, operation, partition string
 	}
 	one, cancel := context.WithTimeout(ctx, s.o.Attempt)
 	defer cancel()
+	began := time.Now()
 	out, err = request(one, session)
 	if s.o.Observe != nil {
-		s.o.Observe(operation)
+		s.o.Observe(operation, time.Since(began), err)
 	}
 	if err != nil && one.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)

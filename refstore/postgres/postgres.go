@@ -72,8 +72,9 @@ type Options struct {
 	Trying func(error)
 	// Warn, which may be nil, is told of a server that does not keep what it has answered.
 	Warn func(error)
-	// Observe, which may be nil, is called after each try, even a failed one. Several goroutines may call it at once.
-	Observe func(operation string)
+	// Observe, which may be nil, is called after each try with the time that it took, even a failed one. Several goroutines may call
+	// it at once.
+	Observe func(operation string, took time.Duration, err error)
 }
 
 // Store is one repository in a database. It is safe for concurrent use, by any number of processes. Close it.

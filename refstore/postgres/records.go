@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"e3/refstore"
 )
@@ -92,7 +93,7 @@ func (s *Store) written(ctx context.Context, operation, partition, write string,
 		var stands, n int
 		err := s.pool.QueryRow(ctx, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args...).Scan(&stands, &n)
 		if err == nil && stands == 0 {
-			err = fmt.Errorf("%w: the session %s is not alive: %w", errNotSent, session, refstore.ErrLost)
+			err = fmt.Errorf("%w: session %s: %w", errFenced, session, refstore.ErrLost)
 		}
 		return n, err
 	})
@@ -198,6 +199,9 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		case errors.Is(err, refstore.ErrNotFound) && doubt:
 			err = nil
 		case err != nil:
+		case there.version == string(v) && !doubt:
+			// A policy may hide the row from deletions, or another process was in between.
+			err = s.denied("delete", key.Partition, s.failed("delete", &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "a policy keeps the row"}))
 		case !doubt || there.replaced == string(v):
 			err = refstore.ErrConflict
 		default:

@@ -188,10 +188,11 @@ var encoded = base64.RawStdEncoding.EncodedLen(len(subject{}))
 func (h *hub) notify(text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.store.o.Attempt)
 	defer cancel()
-	if o := h.store.o.Observe; o != nil {
-		defer o("notify")
-	}
+	began := time.Now()
 	_, err := h.store.pool.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", h.store.channel(), text)
+	if o := h.store.o.Observe; o != nil {
+		o("notify", time.Since(began), err)
+	}
 	return err
 }
 

@@ -95,6 +95,19 @@ func NewPostgres(tb TB, options ...string) *PostgresServer {
 
 // startPostgres makes a cluster in memory, if the machine can, and starts a server on it.
 func startPostgres(options []string) (*PostgresServer, error) {
+	s, err := makePostgres(options)
+	if err != nil {
+		return nil, err
+	}
+	init := s.command("initdb", "-D", s.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %.500s", err, out)
+	}
+	return s, s.start()
+}
+
+// makePostgres makes the folder of a server, which has no data yet, and finds a port.
+func makePostgres(options []string) (*PostgresServer, error) {
 	base := "/dev/shm"
 	if info, err := os.Stat(base); err != nil || !info.IsDir() {
 		base = os.TempDir()
@@ -114,18 +127,39 @@ func startPostgres(options []string) (*PostgresServer, error) {
 			return nil, err
 		}
 	}
-	init := s.command("initdb", "-D", s.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %.500s", err, out)
-	}
 	address, err := freeAddress()
 	if err == nil {
 		_, s.port, err = net.SplitHostPort(address)
 	}
-	if err == nil {
-		err = s.start()
-	}
 	return s, err
+}
+
+// Replica starts a server that copies this one, and whose users may only read until it is promoted.
+func (s *PostgresServer) Replica(tb TB) *PostgresServer {
+	tb.Helper()
+	r, err := makePostgres(nil)
+	if err == nil {
+		var out []byte
+		if out, err = r.command("pg_basebackup", "-D", r.Data(), "-R", "--checkpoint=fast", "--no-sync", "-d", s.URL("")).CombinedOutput(); err != nil {
+			err = fmt.Errorf("pg_basebackup: %w: %.500s", err, out)
+		} else {
+			err = r.start()
+		}
+	}
+	if err != nil {
+		tb.Fatalf("start a replica: %v", err)
+	}
+	tb.Cleanup(func() {
+		r.Stop()
+		os.RemoveAll(r.dir)
+	})
+	return r
+}
+
+// Promote makes a replica a server of its own.
+func (s *PostgresServer) Promote(tb TB) {
+	tb.Helper()
+	s.Exec(tb, "postgres", "SELECT pg_promote(true, 30)")
 }
 
 // sweepPostgres removes the folders of processes that are gone.
@@ -235,4 +269,77 @@ func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 		}
 	}
 	return cmd
+}
+
+// Install gives the server a key and a certificate and restarts it with TLS.
+func (s *PostgresServer) Install(tb TB, key, certificate string) {
+	tb.Helper()
+	for to, from := range map[string]string{"server.key": key, "server.crt": certificate} {
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = s.write(to, data)
+		}
+		if err != nil {
+			tb.Fatalf("PostgreSQL: %v", err)
+		}
+	}
+	s.options = append(s.options, "-c", "ssl=on", "-c", "ssl_cert_file="+filepath.Join(s.dir, "server.crt"), "-c", "ssl_key_file="+filepath.Join(s.dir, "server.key"))
+	s.Stop()
+	s.Start(tb)
+}
+
+// write writes a file of the server's own.
+func (s *PostgresServer) write(name string, data []byte) error {
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil || os.Getuid() != 0 {
+		return err
+	}
+	user, err := postgresUser()
+	if err != nil {
+		return err
+	}
+	return os.Chown(path, int(user.Uid), int(user.Gid))
+}
+
+// PgBouncer starts a pooler in front of the server of an address, which gives a client another connection for each
+// transaction, and returns the address by way of it.
+func PgBouncer(tb TB, address string) string {
+	tb.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		tb.Skipf("no pgbouncer: %v (get it with: apt install pgbouncer)", err)
+	}
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	s, err := makePostgres(nil)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(s.dir) })
+	err = s.write("pgbouncer.ini", fmt.Appendf(nil, "[databases]\n%s = host=%s port=%d user=postgres\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port=%s\n"+
+		"unix_socket_dir=\nauth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", config.Database, config.Host, config.Port, s.port))
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	cmd := s.command(program, filepath.Join(s.dir, "pgbouncer.ini"))
+	p, err := startCommand(cmd)
+	if err != nil {
+		tb.Fatalf("pgbouncer: %v", err)
+	}
+	tb.Cleanup(p.stop)
+	pooled := strings.Replace(address, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), s.Address(), 1)
+	deadline := time.Now().Add(startLimit)
+	for {
+		c, err := net.Dial("tcp", s.Address())
+		if err == nil {
+			c.Close()
+			return pooled
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("pgbouncer does not answer: %v: %s", err, p.text())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
