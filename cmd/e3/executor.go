@@ -8,17 +8,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
+	"e3/internal/host/modes"
 	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
-	"e3/internal/jobs/slurm"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/workspace"
@@ -45,12 +46,19 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers, or a scheduler that starts one for each, by its name or ./profile.yaml: e3 executor list (default: the setting \"executor\", else local)")
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
 	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
+	o.schedulerFlags(cmd)
+	fromEnvironment(f, "executor", "queue")
+	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
+	completeQueues(a, cmd, "queue")
+}
+
+// schedulerFlags are those that say how a scheduler is asked.
+func (o *runsOptions) schedulerFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringArrayVar(&o.args, "executor-args", nil, "further arguments of the scheduler's command, as '--partition=long --account=me' (repeatable)")
 	f.StringArrayVar(&o.resources, "executor-resource", nil, "the scheduler's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
 	f.StringVar(&o.program, "executor-program", "", "where the scheduler's nodes find e3 (default: the path of this program)")
-	fromEnvironment(f, "executor", "queue", "executor-args", "executor-resource", "executor-program")
-	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
-	completeQueues(a, cmd, "queue")
+	fromEnvironment(f, "executor-args", "executor-resource", "executor-program")
 }
 
 // saidRuns returns the executor and queue that the command line and the environment choose.
@@ -122,11 +130,11 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	}
 	if runs.Executor != settings.Local && runs.Executor != "" {
 		if runs.Executor != settings.Workers {
-			submitter, name, err := newSubmitter(ctx, a, r, o, runs)
+			submitter, name, end, err := newSubmitter(ctx, a, r, o, runs)
 			if err != nil {
 				return nil, err
 			}
-			ends = append(ends, submitter.Close)
+			ends = append(ends, end)
 			d.Submitter, d.Queue = submitter, name // other workers do not take from this queue
 		}
 		dispatcher := r.Dispatcher(d)
@@ -187,35 +195,51 @@ func workerEnv() []string {
 
 // newSubmitter makes a submitter that has a scheduler start workers, and the name of that. On the nodes, the program and the
 // repository must have the same paths as here.
-func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (*cluster.Submitter, string, error) {
+func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (_ *cluster.Submitter, name string, done func() error, err error) {
 	named, err := findProfile(runs.Executor)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
-	scheduler, err := newScheduler(ctx, named, &o.runs, runs.Queue, nil)
+	scheduler, err := newScheduler(named, &o.runs, runs.Queue, nil)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	co := cluster.Options{Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Warn: func(text string) { a.Warnf("%s", text) }}
 	if co.Program, err = o.runs.programThere(); err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	if !repo.IsURL(r.Location) {
 		if co.Repo, err = repo.Find(r.Location); err != nil {
-			return nil, "", err
+			return nil, "", nil, err
 		}
 	}
+	parent, m := cachedLogs(a), modes.Modes{}
 	if !repo.IsURL(co.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
-		co.Logs, co.Modes = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
-	} else if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
-		co.Logs = filepath.Join(cache, "jobs")
-	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
-		co.Logs = filepath.Join(cache, "e3", "jobs")
+		parent, m = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
+	}
+	remove := func() error { return nil }
+	if dir, r, err := openJobLogs(parent, m, time.Now()); err != nil {
+		a.Warnf("the output of jobs' scripts is not kept: %v", err)
+	} else {
+		co.Logs, remove = dir, r
 	}
 	if _, shipped := profileNames(); named.file != "" && slices.Contains(shipped, named.name) && !strings.Contains(runs.Executor, "/") {
 		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
 	}
-	return cluster.New(scheduler, co), named.name, nil
+	submitter := cluster.New(scheduler, co)
+	return submitter, named.name, func() error { return errors.Join(submitter.Close(), remove()) }, nil
+}
+
+// cachedLogs is a folder for the scripts of jobs in the user's cache, which the nodes of most clusters share; "" if there is none.
+func cachedLogs(a *app) string {
+	if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
+		return filepath.Join(cache, "jobs")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "e3", "jobs")
 }
 
 // programThere is the path of e3 on a scheduler's nodes.
@@ -231,7 +255,7 @@ func (o *runsOptions) programThere() (string, error) {
 }
 
 // newScheduler makes the scheduler of a profile.
-func newScheduler(ctx context.Context, named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
+func newScheduler(named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
 	po := profile.Options{Resources: map[string]string{}, Queue: queue, Env: workerEnv(), Told: told}
 	for _, list := range o.args {
 		args, err := cluster.Words(list)
@@ -246,9 +270,6 @@ func newScheduler(ctx context.Context, named *namedProfile, o *runsOptions, queu
 			return nil, usagef("--executor-resource is name=theirs, not %q", text)
 		}
 		po.Resources[name] = called
-	}
-	if named.file == "" && named.name == slurm.Name {
-		return slurm.New(ctx, po)
 	}
 	p, err := named.decode()
 	if err != nil {

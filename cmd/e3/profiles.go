@@ -14,7 +14,6 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
-	"e3/internal/jobs/slurm"
 	"e3/internal/settings"
 )
 
@@ -46,7 +45,7 @@ func profileNames() (own, shipped []string) {
 	if dir, err := profileFolder(); err == nil {
 		own = list(os.DirFS(dir), "*.yaml")
 	}
-	return own, append(list(profile.Shipped, "profiles/*.yaml"), slurm.Name)
+	return own, list(profile.Shipped, "profiles/*.yaml")
 }
 
 // findProfile finds what an executor's name means: a file if it has a slash, else the user's own profile of that name,
@@ -62,8 +61,6 @@ func findProfile(name string) (*namedProfile, error) {
 			return nil, err
 		}
 		return readProfile(name, filepath.Join(dir, name+".yaml"))
-	case name == slurm.Name:
-		return &namedProfile{name, "", slurm.Profile}, nil
 	case slices.Contains(shipped, name):
 		text, err := profile.Shipped.ReadFile("profiles/" + name + ".yaml")
 		return &namedProfile{name, "", text}, err

@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
-	"e3/internal/format/record"
+	"e3/executions"
 	"e3/internal/jobs/queue"
 )
 
@@ -37,20 +39,6 @@ func Time(j *queue.Job) time.Duration {
 	return max(limit, j.Policy.Timeout) // the sum may overflow
 }
 
-// Resources are the resources that a job asks for, by the names that a scheduler has for them. One that is called "" there is
-// not asked for; an absent one keeps its name.
-func Resources(j *queue.Job, called map[string]string) (asked []record.Amount) {
-	for _, r := range j.Policy.Resources {
-		if name, ok := called[r.Name]; ok {
-			r.Name = name
-		}
-		if r.Name != "" {
-			asked = append(asked, r)
-		}
-	}
-	return asked
-}
-
 // Ceil rounds up, within what schedulers accept.
 func Ceil(f float64) int64 { return int64(min(math.Ceil(max(f, 0)), math.MaxInt32)) }
 
@@ -67,30 +55,29 @@ type Batch struct {
 // tokenLength is short enough for a job's name: PBS takes 15 characters.
 const tokenLength = 12
 
-func newSubmission(demands []string) *submission {
-	return &submission{Batch: Batch{Token: strings.ToLower(rand.Text()[:tokenLength]), Demands: demands}}
-}
+// NewToken returns the token of another batch.
+func NewToken() string { return strings.ToLower(rand.Text()[:tokenLength]) }
 
-// batches groups jobs, in their order. refused are those that cannot be submitted.
-func batches(scheduler Scheduler, jobs []*job, most int) (subs []*submission, refused map[*job]error) {
+// batches groups jobs, in their order, by workspace and demands. It ends those that cannot be submitted. The caller holds the
+// lock.
+func (s *Submitter) batches(jobs []*job, most int) (subs []*submission) {
 	open := make(map[string]*submission)
-	refused = make(map[*job]error)
 	for _, j := range jobs {
-		demands, err := scheduler.Demands(&j.Job)
+		demands, err := s.scheduler.Demands(&j.Job)
 		if err != nil {
-			refused[j] = err
+			s.end(j, executions.ReasonStart, err.Error())
 			continue
 		}
 		key := j.Workspace + "\x00" + strings.Join(demands, "\x00")
 		x := open[key]
 		if x == nil || len(x.jobs) == most {
-			x = newSubmission(demands)
-			open[key] = x
+			x = &submission{Batch: Batch{Token: NewToken(), Demands: demands}}
+			open[key], s.submissions[x.Token] = x, x
 			subs = append(subs, x)
 		}
 		x.add(j)
 	}
-	return subs, refused
+	return subs
 }
 
 // add puts a job into the submission.
@@ -100,21 +87,11 @@ func (x *submission) add(j *job) {
 	x.unfinished++
 }
 
-// split halves a submission that was not made yet.
-func (x *submission) split() (first, second *submission) {
-	first, second = newSubmission(x.Demands), newSubmission(x.Demands)
-	for i, j := range x.jobs {
-		if i < len(x.jobs)/2 {
-			first.add(j)
-		} else {
-			second.add(j)
-		}
-	}
-	return first, second
-}
-
 // maxName bounds the name of a batch.
 const maxName = 100
+
+// unsafe are characters that other programs parse, and that Slurm expands in file names.
+var unsafe = regexp.MustCompile(`[^!-~]|[=|%\\"']`)
 
 // name is e3:<workspace>.<task>, or the common prefix of several.
 func (b *Batch) name() string {
@@ -123,27 +100,17 @@ func (b *Batch) name() string {
 		own := "e3:" + b.Jobs[i].Workspace + "." + b.Jobs[i].Task
 		if i == 0 {
 			name = own
-			continue
 		}
-		n := 0
-		for n < min(len(name), len(own)) && name[n] == own[n] {
-			n++
+		for !strings.HasPrefix(own, name) {
+			name = name[:len(name)-1]
 		}
-		name = name[:n]
 	}
-	plain := func(r rune) rune {
-		// Other programs parse some of these characters, and Slurm expands some in file names.
-		if r > ' ' && r <= '~' && !strings.ContainsRune(`=|%\"'`, r) {
-			return r
-		}
-		return '_'
-	}
-	name = strings.Map(plain, name)
+	name = unsafe.ReplaceAllString(name, "_")
 	return cmp.Or(name[:min(len(name), maxName)], "e3")
 }
 
 // script returns the script. It has no line from which a scheduler reads options: those end at the first command.
-func (b *Batch) script(o *Options, index string, logs *logs) string {
+func (b *Batch) script(o *Options, index string) string {
 	var s strings.Builder
 	s.WriteString("#!/bin/sh\nset -u\nindex=0\n")
 	if index != "" {
@@ -151,19 +118,65 @@ func (b *Batch) script(o *Options, index string, logs *logs) string {
 	}
 	s.WriteString("case $index in\n")
 	for i := range b.Jobs {
-		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, quote(b.Jobs[i].Ref()))
+		fmt.Fprintf(&s, "%d) job=%s ;;\n", i, Quote(b.Jobs[i].Ref()))
 	}
 	s.WriteString("*) exit 64 ;;\nesac\n")
-	if logs != nil {
-		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", quote(logs.dir), quote(filepath.Join(logs.dir, b.Token)))
+	if o.Logs != "" {
+		fmt.Fprintf(&s, "if [ -d %s ]; then exec >>%s.\"$index\" 2>&1; fi\n", Quote(o.Logs), Quote(filepath.Join(o.Logs, b.Token)))
 	}
-	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", quote(o.Program), quote(o.Repo))
+	fmt.Fprintf(&s, "exec %s worker %s --job \"$job\"", Quote(o.Program), Quote(o.Repo))
 	for _, arg := range o.Worker {
-		s.WriteString(" " + quote(arg))
+		s.WriteString(" " + Quote(arg))
 	}
 	s.WriteString("\n")
 	return s.String()
 }
 
-// quote quotes a word for the shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// Quote quotes a word for the shell.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+const (
+	maxTail = 2 << 10 // bytes of a log in a message
+	tailLen = 5       // lines
+)
+
+// ScriptFile is where a scheduler that wants a file finds the script of a batch, in the folder of its logs.
+func ScriptFile(logs, token string) string { return filepath.Join(logs, token+".sh") }
+
+// log is the file for what the script of a job says; "" if nothing is kept.
+func (o *Options) log(token string, index int) string {
+	if o.Logs == "" {
+		return ""
+	}
+	return filepath.Join(o.Logs, fmt.Sprintf("%s.%d", token, index))
+}
+
+// readLog returns the end of what a script has said, as one line; "" if that is nothing.
+func (o *Options) readLog(token string, index int) string {
+	f, err := os.Open(o.log(token, index))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	text := make([]byte, min(info.Size(), maxTail))
+	n, _ := f.ReadAt(text, info.Size()-int64(len(text)))
+	var last []string
+	for line := range strings.Lines(strings.ToValidUTF8(string(text[:n]), "\uFFFD")) {
+		if line = strings.TrimSpace(line); line != "" {
+			last = append(last, line)
+		}
+	}
+	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
+}
+
+// dropLog removes what is kept of a job.
+func (o *Options) dropLog(token string, index int) {
+	if o.Logs != "" {
+		os.Remove(o.log(token, index))
+		os.Remove(ScriptFile(o.Logs, token))
+	}
+}

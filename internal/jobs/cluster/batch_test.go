@@ -9,12 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"e3/internal/format/record"
-	"e3/internal/host/modes"
+	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 )
 
@@ -38,7 +37,10 @@ func TestBatches(t *testing.T) {
 		jobs = append(jobs, newJob(fmt.Sprint(i), record.Policy{CPU: float64(1 + i%2)}))
 	}
 	bad := newJob("bad", record.Policy{CPU: -1})
-	subs, refused := batches(demanding{}, append(jobs, bad), 3)
+	refused := map[string]string{}
+	s := &Submitter{scheduler: demanding{}, jobs: map[string]*job{}, submissions: map[string]*submission{},
+		report: func(g dispatch.Gone) { refused[g.ID] = g.Message }}
+	subs := s.batches(append(jobs, bad), 3)
 	var got []string
 	for _, x := range subs {
 		line := strings.Join(x.Demands, " ") + ":"
@@ -54,7 +56,7 @@ func TestBatches(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if len(refused) != 1 || refused[bad] == nil {
+	if len(refused) != 1 || refused["bad"] == "" {
 		t.Errorf("refused: got %v, want the one that asks for less than nothing", refused)
 	}
 }
@@ -96,7 +98,7 @@ func TestScript(t *testing.T) {
 		for i := range rapid.IntRange(1, 3).Draw(t, "jobs") {
 			x.add(&job{Job: queue.Job{ID: fmt.Sprint(i) + word.Draw(t, "id"), Queue: "q", Task: word.Draw(t, "task"), Workspace: "w"}})
 		}
-		script := x.script(o, "INDEX", nil)
+		script := x.script(o, "INDEX")
 		for i, line := range strings.Split(script, "\n") {
 			if i == 0 && line == "#!/bin/sh" {
 				continue
@@ -136,32 +138,19 @@ func TestWords(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	parent := t.TempDir()
-	now := time.Now()
-	l, err := openLogs(parent, modes.Modes{}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := l.read("t", 0); got != "" {
+	o := &Options{Logs: t.TempDir()}
+	if got := o.readLog("t", 0); got != "" {
 		t.Errorf("a log that is not there: got %q", got)
 	}
 	text := strings.Repeat("an earlier line\n", 1000) + "one\n\n  two\xff\nsh: e3: not found\n"
-	if err := os.WriteFile(l.path("t", 0), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(o.log("t", 0), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := l.read("t", 0), "an earlier line; an earlier line; one; two�; sh: e3: not found"; got != want {
+	if got, want := o.readLog("t", 0), "an earlier line; an earlier line; one; two\uFFFD; sh: e3: not found"; got != want {
 		t.Errorf("the end of a log: got %q, want %q", got, want)
 	}
-	if _, err := openLogs(parent, modes.Modes{}, now.Add(logsKept/2)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(l.dir); err != nil {
-		t.Errorf("the folder of another submitter, which may be at work: %v", err)
-	}
-	if _, err := openLogs(parent, modes.Modes{}, now.Add(2*logsKept)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(l.dir); err == nil {
-		t.Error("an old folder is still there")
+	o.dropLog("t", 0)
+	if got := o.readLog("t", 0); got != "" {
+		t.Errorf("a log that was dropped: got %q", got)
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"e3/executions"
 	"e3/internal/backoff"
-	"e3/internal/host/modes"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 )
@@ -27,11 +26,10 @@ type Options struct {
 	Program string   // e3, as the nodes find it: an absolute path, or a name on their PATH
 	Repo    string   // location of the repository, as the nodes reach it
 	Worker  []string // further arguments of e3 worker
-	// Logs is a folder, preferably shared by the nodes, for the output of running scripts, which explains failures; ""
-	// keeps nothing.
-	Logs  string
-	Modes modes.Modes  // of that folder
-	Warn  func(string) // receives warnings for the user; nil: they are dropped
+	// Logs is a folder of this submitter's own, preferably shared by the nodes, for the output of running scripts, which
+	// explains failures; "" keeps nothing.
+	Logs string
+	Warn func(string) // receives warnings for the user; nil: they are dropped
 }
 
 const (
@@ -52,7 +50,6 @@ type Submitter struct {
 	scheduler Scheduler
 	traits    Traits
 	o         Options
-	logs      *logs
 	ctx       context.Context
 	stop      context.CancelFunc
 	done      sync.WaitGroup
@@ -62,10 +59,9 @@ type Submitter struct {
 	jobs        map[string]*job // all unfinished jobs, by the e3 job's id
 	submissions map[string]*submission
 	report      func(dispatch.Gone)
-	gone        []dispatch.Gone // before there was whom to report them to
 	failing     map[string]bool // calls of the scheduler
 
-	wakeSubmit, wakeFollow chan struct{} // each holds one signal
+	wakeSubmit, wakeFollow chan struct{} // each holds a signal
 }
 
 // A job is a job for which the scheduler starts a worker.
@@ -104,13 +100,6 @@ func New(scheduler Scheduler, o Options) *Submitter {
 		scheduler: scheduler, traits: scheduler.Traits(), o: o, jobs: make(map[string]*job), submissions: make(map[string]*submission),
 		failing: make(map[string]bool), wakeSubmit: make(chan struct{}, 1), wakeFollow: make(chan struct{}, 1),
 	}
-	s.report = func(g dispatch.Gone) { s.gone = append(s.gone, g) }
-	if o.Logs != "" {
-		var err error
-		if s.logs, err = openLogs(o.Logs, o.Modes, time.Now()); err != nil {
-			o.Warn(fmt.Sprintf("the output of %s's scripts is not kept: %v", s.traits.Name, err))
-		}
-	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(s.submitAll)
 	s.done.Go(s.follow)
@@ -121,7 +110,7 @@ func New(scheduler Scheduler, o Options) *Submitter {
 func (s *Submitter) Close() error {
 	s.stop()
 	s.done.Wait()
-	return s.logs.remove()
+	return nil
 }
 
 // Submit submits jobs soon, jobs with equal demands in batches. A job that the scheduler refuses is reported as gone
@@ -130,7 +119,7 @@ func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return fmt.Errorf("submit to %s: %w", s.traits.Name, errClosed)
+		return errors.New("the submitter is closed")
 	}
 	for _, j := range jobs {
 		if there := s.jobs[j.ID]; there != nil && !there.cancelled {
@@ -144,8 +133,6 @@ func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	return nil
 }
 
-var errClosed = errors.New("the submitter is closed")
-
 // signal wakes a waiter, now or at its next wait.
 func signal(c chan<- struct{}) {
 	select {
@@ -155,15 +142,11 @@ func signal(c chan<- struct{}) {
 }
 
 // Gone has all jobs reported that the scheduler has ended or refused, whether or not their worker had finished them: the
-// queue decides that. Cancelled jobs are not reported.
+// queue decides that. Cancelled jobs are not reported. Gone is called before the first Submit.
 func (s *Submitter) Gone(report func(dispatch.Gone)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report = report
-	for _, g := range s.gone {
-		report(g)
-	}
-	s.gone = nil
 }
 
 // end forgets a job that has ended, and reports it unless it was cancelled here. The caller holds the lock.
@@ -185,7 +168,7 @@ func (s *Submitter) forget(j *job) bool {
 	if of.jobs[j.index] != j {
 		return false
 	}
-	s.logs.drop(of.Token, j.index)
+	s.o.dropLog(of.Token, j.index)
 	of.jobs[j.index] = nil
 	if of.unfinished--; of.unfinished == 0 {
 		delete(s.submissions, of.Token)
@@ -228,20 +211,12 @@ func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 	return s.cancel(ctx, targets)
 }
 
-// cancelled lists the cancelled targets of a submission. The caller holds the lock.
+// cancelled lists the cancelled jobs of a submission. The caller holds the lock.
 func (x *submission) cancelled() (targets []string) {
-	all := true
 	for _, j := range x.jobs {
-		switch {
-		case j == nil:
-		case j.cancelled:
+		if j != nil && j.cancelled {
 			targets = append(targets, j.target())
-		default:
-			all = false
 		}
-	}
-	if all && len(targets) > 1 {
-		return []string{x.id}
 	}
 	return targets
 }
@@ -261,11 +236,11 @@ func (s *Submitter) cancel(ctx context.Context, targets []string) error {
 			err := s.scheduler.Cancel(call, batch)
 			done()
 			if err == nil {
-				s.answers("cancel")
+				s.says("cancel", "", nil)
 				break
 			}
 			if errors.Is(err, ErrTemporary) {
-				s.fails("cancel", "does not answer, trying again", err)
+				s.says("cancel", "does not answer, trying again", err)
 			}
 			if !errors.Is(err, ErrTemporary) || backoff.Wait(ctx, wait) != nil {
 				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
@@ -275,20 +250,13 @@ func (s *Submitter) cancel(ctx context.Context, targets []string) error {
 	return nil
 }
 
-// fails warns of a call that fails, once until it works again.
-func (s *Submitter) fails(call, what string, err error) {
+// says warns of a call that fails, once until it works again.
+func (s *Submitter) says(call, what string, err error) {
 	s.mu.Lock()
 	known := s.failing[call]
-	s.failing[call] = true
+	s.failing[call] = err != nil
 	s.mu.Unlock()
-	if !known {
+	if err != nil && !known {
 		s.o.Warn(fmt.Sprintf("%s %s: %v", s.traits.Name, what, err))
 	}
-}
-
-// answers records that a call works.
-func (s *Submitter) answers(call string) {
-	s.mu.Lock()
-	delete(s.failing, call)
-	s.mu.Unlock()
 }

@@ -297,7 +297,7 @@ func TestRefused(t *testing.T) {
 	p := &played{submits: once(fault{err: errors.New("qsub: unknown queue x")})}
 	with(t, p, func(t *testing.T, r *rig) {
 		r.submit(t, "a")
-		r.wants(t, time.Second, "a", executions.ReasonStart, "The cluster refuses the job: qsub: unknown queue x (asked for: cores=0)")
+		r.wants(t, time.Second, "a", executions.ReasonStart, "The cluster refuses the job: qsub: unknown queue x (asked by: cores=0)")
 		if err := r.Submit(t.Context(), []queue.Job{{ID: "b", Policy: record.Policy{CPU: -1}}}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,23 +1,15 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
-)
-
-// Bounds of a command's output, and of the kept part of its message.
-const (
-	maxAnswer  = 64 << 20
-	maxMessage = 4 << 10
 )
 
 // Commands runs a scheduler's programs.
@@ -52,31 +44,26 @@ func (c *Commands) Run(ctx context.Context, input string, words []string, env ..
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, 2*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Env = append(slices.Clone(c.Env), env...)
-	cmd.Stdin = strings.NewReader(input)
-	cmd.WaitDelay = time.Second
-	out, message := &bounded{room: maxAnswer}, &bounded{room: maxMessage}
-	cmd.Stdout, cmd.Stderr = out, message
-	err := cmd.Run()
-	switch {
-	case err != nil:
-		err = c.failed(words[0], message.text.String(), out.text.String(), errors.Join(err, ctx.Err()))
-	case out.over:
-		err = &CommandError{words[0], fmt.Sprintf("its answer is longer than %d MiB", maxAnswer>>20), io.ErrShortBuffer, ErrTemporary}
+	cmd.Env, cmd.Stdin, cmd.WaitDelay = append(slices.Clone(c.Env), env...), strings.NewReader(input), time.Second
+	out, err := cmd.Output()
+	answer := string(out)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		answer += string(exit.Stderr)
+	}
+	if err != nil {
+		err = c.failed(words[0], oneLine(cmp.Or(strings.TrimSpace(answer[len(out):]), answer)), errors.Join(err, ctx.Err()), exit != nil && !exit.Exited())
 	}
 	if c.Told != nil {
-		c.Told(words, input, out.text.String()+message.text.String(), err)
+		c.Told(words, input, answer, err)
 	}
-	return out.text.String(), err
+	return string(out), err
 }
 
-// failed is the error of a command.
-func (c *Commands) failed(command, message, answer string, err error) error {
-	text := oneLine(cmp.Or(strings.TrimSpace(message), answer[:min(len(answer), maxMessage)]))
-	e := &CommandError{Command: command, Text: cmp.Or(text, err.Error()), Err: err}
+// failed is the error of a command with its message.
+func (c *Commands) failed(command, message string, err error, killed bool) error {
+	e := &CommandError{Command: command, Text: cmp.Or(message, err.Error()), Err: err}
 	says := func(r *regexp.Regexp) bool { return r != nil && r.MatchString(e.Text) }
-	var exit *exec.ExitError
-	killed := errors.As(err, &exit) && !exit.Exited()
 	switch {
 	case says(c.Temporary):
 		e.kind = ErrTemporary
@@ -93,29 +80,15 @@ func (c *Commands) failed(command, message, answer string, err error) error {
 // prefix is what programs put before their messages.
 var prefix = regexp.MustCompile(`^([a-z_]+: )?((error|fatal): )`)
 
-// oneLine joins the lines of a message.
+// oneLine joins the lines of a message, up to some length.
 func oneLine(text string) string {
 	var lines []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(text[:min(len(text), 4<<10)]) {
 		if line = strings.TrimSpace(prefix.ReplaceAllString(line, "")); line != "" {
 			lines = append(lines, line)
 		}
 	}
 	return strings.Join(lines, "; ")
-}
-
-// bounded drops bytes beyond its room.
-type bounded struct {
-	text bytes.Buffer
-	room int
-	over bool
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.room-b.text.Len())
-	b.over = b.over || n < len(p)
-	b.text.Write(p[:n])
-	return len(p), nil
 }
 
 // Words splits a line at white space, except within ' or " quotes.

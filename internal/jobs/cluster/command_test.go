@@ -56,15 +56,3 @@ func message(err error) string {
 	}
 	return err.Error()
 }
-
-// An answer that is too long is not read in part: jobs would seem to be gone.
-func TestLongAnswer(t *testing.T) {
-	told := 0
-	c := &Commands{Told: func([]string, string, string, error) { told++ }}
-	if _, err := c.Run(t.Context(), "", []string{"sh", "-c", "head -c 67108865 /dev/zero"}); !errors.Is(err, ErrTemporary) || !strings.Contains(err.Error(), "longer than 64 MiB") {
-		t.Errorf("got %v, want an error that may pass", err)
-	}
-	if told != 1 {
-		t.Errorf("told %d times of the command, want once", told)
-	}
-}

@@ -37,10 +37,10 @@ func (s *Submitter) follow() {
 		}
 		if err := s.poll(s.ctx); err == nil {
 			wait = minPoll
-			s.answers("list")
+			s.says("list", "", nil)
 		} else if s.ctx.Err() == nil {
 			wait = min(2*wait, maxRetry)
-			s.fails("list", "does not answer, trying again", err)
+			s.says("list", "does not answer, trying again", err)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (s *Submitter) endWith(j *job, l Listed) {
 		where = " on " + l.Node
 	}
 	message := fmt.Sprintf("%s's job %s%s %s", s.traits.Name, j.target(), where, l.How)
-	if text := s.logs.read(j.of.Token, j.index); text != "" && l.Reason != executions.ReasonCancelled {
+	if text := s.o.readLog(j.of.Token, j.index); text != "" && l.Reason != executions.ReasonCancelled {
 		message += ": " + text
 	}
 	s.end(j, l.Reason, message)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,39 +27,24 @@ func (s *Submitter) submitAll() {
 			return
 		}
 		s.mu.Lock()
-		subs, refused := batches(s.scheduler, s.waiting, max(s.traits.Array, 1))
+		waiting := s.waiting
 		s.waiting = nil
-		for j, err := range refused {
-			s.end(j, executions.ReasonStart, err.Error())
-		}
-		for _, x := range subs {
-			s.submissions[x.Token] = x
-		}
 		s.mu.Unlock()
-		parallel.AtMost(s.ctx, max(s.traits.AtOnce, 1), len(subs), func(_ context.Context, k int) error {
-			s.submitWhole(subs[k])
-			return nil
-		})
+		s.submitIn(waiting, max(s.traits.Array, 1))
 	}
 }
 
-// submitWhole submits a batch, in parts if it is too large.
-func (s *Submitter) submitWhole(x *submission) {
-	if s.ctx.Err() == nil && !s.submit(x) {
-		first, second := s.split(x)
-		s.submitWhole(first)
-		s.submitWhole(second)
-	}
-}
-
-// split halves a batch that was not accepted.
-func (s *Submitter) split(x *submission) (first, second *submission) {
+// submitIn submits jobs in batches of at most so many, and in smaller ones if the scheduler does not take those.
+func (s *Submitter) submitIn(jobs []*job, most int) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.submissions, x.Token)
-	first, second = x.split()
-	s.submissions[first.Token], s.submissions[second.Token] = first, second
-	return first, second
+	subs := s.batches(jobs, most)
+	s.mu.Unlock()
+	parallel.AtMost(s.ctx, max(s.traits.AtOnce, 1), len(subs), func(_ context.Context, k int) error {
+		if x := subs[k]; !s.submit(x) {
+			s.submitIn(x.jobs, (len(x.jobs)+1)/2)
+		}
+		return nil
+	})
 }
 
 // prepare makes the batch of the jobs that were not cancelled; false if there are none.
@@ -78,10 +65,7 @@ func (s *Submitter) prepare(x *submission) bool {
 		delete(s.submissions, x.Token)
 		return false
 	}
-	x.Name, x.Script = x.name(), x.script(&s.o, s.traits.Index, s.logs)
-	if s.logs != nil {
-		x.Logs = s.logs.dir
-	}
+	x.Name, x.Script, x.Logs = x.name(), x.script(&s.o, s.traits.Index), s.o.Logs
 	return true
 }
 
@@ -93,7 +77,7 @@ func (s *Submitter) submit(x *submission) bool {
 	doubt := false // an earlier call may have taken effect
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
 		var err error
-		id := ""
+		id, asked := "", false
 		if doubt {
 			id, err = s.find(x)
 		}
@@ -101,21 +85,22 @@ func (s *Submitter) submit(x *submission) bool {
 			call, done := lasting(s.ctx) // an interrupted call would be in doubt
 			id, err = s.scheduler.Submit(call, &x.Batch)
 			done()
-			doubt = true
-		} else if err != nil {
-			err = fmt.Errorf("%w: %w", ErrTemporary, err) // only a submission can be refused
+			doubt, asked = true, true
 		}
 		switch {
 		case err == nil:
-			s.answers("submit")
+			s.says("submit", "", nil)
 			s.submitted(x, id)
 			return true
-		case errors.Is(err, ErrTemporary):
-			s.fails("submit", "does not answer, trying again", err)
+		case !asked || errors.Is(err, ErrTemporary):
+			s.says("submit", "does not answer, trying again", err)
 		case errors.Is(err, ErrLimit) && len(x.jobs) > 1:
+			s.mu.Lock()
+			delete(s.submissions, x.Token)
+			s.mu.Unlock()
 			return false
 		case errors.Is(err, ErrLimit) && s.othersSubmitted(x):
-			s.fails("submit", "takes no more jobs for now", err) // until some of them have ended
+			s.says("submit", "takes no more jobs for now", err) // until some of them have ended
 			doubt = false
 		default:
 			s.refused(x, err)
@@ -158,25 +143,14 @@ func (s *Submitter) submitted(x *submission, id string) {
 func (s *Submitter) othersSubmitted(x *submission) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.submissions {
-		if o != x && o.id != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.submissions)), func(o *submission) bool { return o != x && o.id != "" })
 }
 
 // refused ends the jobs of a submission that the scheduler refuses.
 func (s *Submitter) refused(x *submission, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asked := ""
-	if len(x.Demands) > 0 {
-		asked = fmt.Sprintf(" (asked for: %s)", strings.Join(x.Demands, " "))
-	}
 	for _, j := range x.jobs {
-		if j != nil {
-			s.end(j, executions.ReasonStart, fmt.Sprintf("%s refuses the job: %v%s", s.traits.Name, err, asked))
-		}
+		s.end(j, executions.ReasonStart, fmt.Sprintf("%s refuses the job: %v (asked by: %s)", s.traits.Name, err, strings.Join(x.Demands, " ")))
 	}
 }

@@ -1,16 +1,16 @@
-// Package profile has any scheduler with commands for a terminal as a [cluster.Scheduler]: a profile is a YAML file with
-// those commands, and patterns that read their answers (doc/executors.md). Some are shipped.
+// Package profile has any scheduler with commands as a [cluster.Scheduler]: a profile is a YAML file with those commands, and
+// patterns that read their answers (doc/executors.md).
 package profile
 
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
-	"os/user"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,25 +22,34 @@ import (
 	"e3/internal/parallel"
 )
 
+// Shipped has the profiles that come with e3, as profiles/<name>.yaml.
+//
+//go:embed profiles
+var Shipped embed.FS
+
 // Options say how the scheduler is asked.
 type Options struct {
 	Args      []string          // ${args}
-	Resources map[string]string // its names for resources ([cluster.Resources])
-	Queue     string            // ${queue} of tasks that name none; "" has none
+	Resources map[string]string // its names for resources; one that is called "" is not asked for
+	Queue     string            // ${queue} of tasks that name none; "": it has no value
 	Program   string            // ${program}
-	Env       []string          // of its commands; nil: this process's
-	// Told is told of each command and its answer; nil: nothing is.
-	Told func(words []string, stdin, answer string, err error)
+	Env       []string          // of its commands
+	Told      func(words []string, input, answer string, err error)
 }
 
 // Scheduler is the scheduler of a profile.
 type Scheduler struct {
 	*Profile
-	cluster.Commands
+	c cluster.Commands
 	o Options
 }
 
 var _ cluster.Scheduler = (*Scheduler)(nil)
+
+const (
+	atOnce = 4
+	unseen = 10 * time.Second // most schedulers list at once what they have taken
+)
 
 // Scheduler returns the scheduler. Its commands must be on this machine.
 func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
@@ -49,8 +58,11 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 			return nil, fmt.Errorf("%s: the value of %q is empty: make the profile your own (e3 executor show %s), and write it there", p.file, name, p.Name)
 		}
 	}
-	if len(o.Args) > 0 && !slices.Contains(names(string(p.texts["submit"])), "args") {
+	if len(o.Args) > 0 && !p.texts["submit"].has("args") {
 		return nil, fmt.Errorf("%s: submit has no ${args}, where --executor-args could go", p.file)
+	}
+	if i := slices.IndexFunc(o.Args, func(arg string) bool { return p.matches("reserved", arg) }); i >= 0 {
+		return nil, fmt.Errorf("argument %q of %s: e3 sets this itself", o.Args[i], p.Name)
 	}
 	for _, key := range []string{"submit", "status", "explain", "cancel"} {
 		if words, _ := cluster.Words(string(p.texts[key])); len(words) > 0 { // explain is optional
@@ -59,9 +71,10 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 			}
 		}
 	}
-	if o.Env == nil {
-		o.Env = os.Environ()
-	}
+	o.Env = slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return p.matches("unset", name) && !p.matches("keep", name)
+	})
 	return &Scheduler{p, cluster.Commands{Env: o.Env, Timeout: p.timeout, Told: o.Told,
 		Temporary: p.patterns["messages.temporary"], Limit: p.patterns["messages.limit"], Unknown: p.patterns["messages.unknown"]}, o}, nil
 }
@@ -69,85 +82,31 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 // nothing is a batch for commands that need none.
 var nothing = &cluster.Batch{Jobs: []queue.Job{{}}}
 
-// Placeholders that may have any characters. Those from package files have none that a scheduler could take for more than a name.
-var (
-	free  = []string{"name", "title", "script", "script_file", "user", "logs", "program"}
-	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
-	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
-	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-)
-
-// values are those of placeholders for a batch.
-func (o *Options) values(p *Profile, b *cluster.Batch) *values {
-	j := &b.Jobs[0]
-	name := other.ReplaceAllString(b.Name, "-")
-	v := &values{lists: map[string][]string{"args": o.Args, "demands": b.Demands}, labels: len(j.Labels), of: map[string]string{
-		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
-		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": "",
-		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()),
-	}}
-	if u, err := user.Current(); err == nil {
-		v.of["user"] = u.Username
-	}
-	if n := len(b.Jobs); n > 1 {
-		v.of["last"] = strconv.Itoa(n - 1)
-	}
-	count := func(f float64) string {
-		if f == 0 {
-			return ""
-		}
-		return strconv.FormatInt(cluster.Ceil(f), 10)
-	}
-	cores := float64(max(1, cluster.Ceil(j.Policy.CPU)))
-	v.of["cores"] = count(cores)
-	for unit, size := range units {
-		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(cluster.Memory(j)/size), count(cluster.Memory(j)/size/cores)
-	}
-	limit := cluster.Time(j)
-	v.of["time:s"], v.of["time:m"], v.of["time:hms"] = count(limit.Seconds()), count(limit.Minutes()), ""
-	if s := cluster.Ceil(limit.Seconds()); s > 0 {
-		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
-	}
-	for i, label := range j.Labels {
-		v.of[fmt.Sprint("label.", i)] = label
-	}
-	for i, r := range cluster.Resources(j, o.Resources) {
-		v.of[fmt.Sprint("resource.", i)], v.of[fmt.Sprint("amount.", i)], v.resources = r.Name, count(r.Value), i+1
-	}
-	for name, text := range p.own {
-		v.of[name] = cmp.Or(v.of[name], text)
-	}
-	return v
-}
-
 // Traits implements [cluster.Scheduler].
 func (s *Scheduler) Traits() cluster.Traits {
-	return cluster.Traits{Name: s.Name, Array: 1, AtOnce: atOnce, Unseen: 10 * time.Second}
+	return cluster.Traits{Name: s.Name, Array: s.array, Index: s.index, AtOnce: atOnce, Unseen: unseen}
 }
 
-const atOnce = 4
-
-// Demands implements [cluster.Scheduler]: it refuses what the profile has no line for, and names that are more than that.
+// Demands implements [cluster.Scheduler]: the command, without what differs between batches. It refuses what the profile has
+// no placeholder for, and names that are more than that.
 func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
-	asked := map[string][]string{"label": j.Labels}
-	if j.Policy.Queue != "" {
-		asked["queue"] = []string{j.Policy.Queue}
-	}
-	for _, r := range cluster.Resources(j, s.o.Resources) {
+	v := s.o.values(s.Profile, &cluster.Batch{Token: "…", Name: "…", Script: "…", Logs: "…", Jobs: []queue.Job{*j}})
+	asked := map[string][]string{"label": v.labels, "queue": {cmp.Or(j.Policy.Queue, "_")}}
+	for _, r := range v.resources {
 		asked["resource"] = append(asked["resource"], r.Name)
 	}
-	has := names(string(s.texts["submit"] + s.texts["input"]))
-	for what, list := range asked {
-		for _, name := range list {
-			if what != "queue" && !slices.Contains(has, what) {
-				return nil, fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}", what, name, s.Name)
+	has := s.texts["submit"] + s.texts["input"]
+	for _, what := range slices.Sorted(maps.Keys(asked)) {
+		for _, name := range asked[what] {
+			if what != "queue" && !has.has(what) && !has.has(what+"s") {
+				return nil, fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}; --executor-resource %[2]s= does not ask for a resource", what, name, s.Name)
 			}
 			if !plain.MatchString(name) {
-				return nil, fmt.Errorf("%s %q cannot be asked of %s: a name there has letters, digits, and _ . : = / @ -", what, name, s.Name)
+				return nil, fmt.Errorf("%s %q cannot be asked of %s by this name: one there has letters, digits, and _ . : = / @ -; --executor-resource names a resource", what, name, s.Name)
 			}
 		}
 	}
-	return nil, nil
+	return s.texts["submit"].words(v)
 }
 
 // run runs a command of the profile. What submit has in its environment becomes the job's.
@@ -157,16 +116,16 @@ func (s *Scheduler) run(ctx context.Context, key string, v *values) (string, err
 	case err != nil:
 		return "", err
 	case key == "submit":
-		return s.Run(ctx, s.texts["input"].text(v), words)
+		return s.c.Run(ctx, s.texts["input"].text(v), words)
 	}
-	return s.Run(ctx, "", words, "LC_ALL=C")
+	return s.c.Run(ctx, "", words, "LC_ALL=C")
 }
 
 // Submit implements [cluster.Scheduler].
 func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, err error) {
-	if slices.Contains(names(string(s.texts["submit"])), "script_file") {
+	if s.texts["submit"].has("script_file") {
 		if b.Logs == "" {
-			return "", errors.New("${script_file} wants a folder that the nodes share: a repository in one, or E3_CACHE_DIR")
+			return "", errors.New("${script_file} wants a folder for the scripts of jobs, that the nodes share")
 		}
 		if err := os.WriteFile(cluster.ScriptFile(b.Logs, b.Token), []byte(b.Script), 0o700); err != nil {
 			return "", err
@@ -176,10 +135,7 @@ func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, er
 	if err != nil {
 		return "", err
 	}
-	pattern := s.patterns["submitted"]
-	for _, m := range pattern.FindAllStringSubmatch(out, -1) {
-		id = m[pattern.SubexpIndex("id")]
-	}
+	s.read("submitted", out, func(l cluster.Listed) { id = l.ID })
 	if id == "" { // it may have taken effect, as after a lost answer
 		err = fmt.Errorf("%w: submitted finds no id in %.200q", cluster.ErrTemporary, out)
 	}
@@ -189,7 +145,8 @@ func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, er
 // List implements [cluster.Scheduler].
 func (s *Scheduler) List(ctx context.Context, visit func(cluster.Listed)) error {
 	out, err := s.run(ctx, "status", s.o.values(s.Profile, nothing))
-	if none, failed := s.patterns["messages.none"], (*cluster.CommandError)(nil); none != nil && errors.As(err, &failed) && none.MatchString(failed.Text) {
+	var failed *cluster.CommandError
+	if errors.As(err, &failed) && s.matches("messages.none", failed.Text) {
 		return nil
 	}
 	if err == nil {
@@ -215,14 +172,14 @@ func (s *Scheduler) Explain(ctx context.Context, id, token string, visit func(cl
 // Cancel implements [cluster.Scheduler].
 func (s *Scheduler) Cancel(ctx context.Context, ids []string) error {
 	most := 100
-	if slices.Contains(names(string(s.texts["cancel"])), "id") {
+	if s.texts["cancel"].has("id") {
 		most = 1
 	}
 	calls := slices.Collect(slices.Chunk(ids, most))
 	errs := make([]error, len(calls))
 	parallel.AtMost(ctx, atOnce, len(calls), func(ctx context.Context, k int) error {
 		v := s.o.values(s.Profile, nothing)
-		v.of["id"], v.lists["ids"] = calls[k][0], calls[k]
+		v.of["id"], v.lists["${ids}"] = calls[k][0], calls[k]
 		if _, err := s.run(ctx, "cancel", v); !errors.Is(err, cluster.ErrUnknown) {
 			errs[k] = err
 		}
@@ -233,60 +190,55 @@ func (s *Scheduler) Cancel(ctx context.Context, ids []string) error {
 
 // ends say how a job has ended that is in one of these states.
 var ends = map[string]cluster.Listed{
-	"cancelled": {Reason: executions.ReasonCancelled, How: "was cancelled"},
-	"timeout":   {Reason: executions.ReasonTimeout, How: "was ended at its time limit"},
-	"oom":       {Reason: executions.ReasonOOM, How: "was ended because memory ran out"},
-	"lost":      {Reason: executions.ReasonLost, How: "was lost"},
-	"refused":   {Reason: executions.ReasonStart, How: "was refused"},
-	"failed":    {Reason: executions.ReasonLost, How: "has failed"},
-	"done":      {Reason: executions.ReasonLost, How: "has ended before its task"},
+	"cancelled": {State: cluster.Ended, Reason: executions.ReasonCancelled, How: "was cancelled"},
+	"timeout":   {State: cluster.Ended, Reason: executions.ReasonTimeout, How: "was ended at its time limit"},
+	"oom":       {State: cluster.Ended, Reason: executions.ReasonOOM, How: "was ended because memory ran out"},
+	"lost":      {State: cluster.Ended, Reason: executions.ReasonLost, How: "was lost"},
+	"refused":   {State: cluster.Ended, Reason: executions.ReasonStart, How: "was refused"},
+	"failed":    {State: cluster.Ended, Reason: executions.ReasonLost, How: "has failed"},
+	"done":      {State: cluster.Ended, Reason: executions.ReasonLost, How: "has ended before its task"},
+	"ending":    {State: cluster.Ending},
+}
+
+func (p *Profile) matches(key, text string) bool {
+	r := p.patterns[key]
+	return r != nil && r.MatchString(text)
 }
 
 // Kind is the state of the profile that the scheduler's word for one means; "" if none does.
 func (p *Profile) Kind(said string) string {
-	i := slices.IndexFunc(states, func(kind string) bool {
-		r := p.patterns["states."+kind]
-		return r != nil && r.MatchString(said)
-	})
-	if i < 0 {
-		return ""
-	}
-	return states[i]
+	i := slices.IndexFunc(states, func(kind string) bool { return p.matches("states."+kind, said) })
+	return append(states, "")[(i+len(states)+1)%(len(states)+1)]
 }
 
 // read visits what a pattern finds in an answer.
 func (s *Scheduler) read(key, answer string, visit func(cluster.Listed)) {
 	r := s.patterns[key]
 	for _, m := range r.FindAllStringSubmatch(answer, -1) {
-		group := func(name string) string {
-			return strings.TrimSpace(append(m, "")[(r.SubexpIndex(name)+len(m)+1)%(len(m)+1)])
+		group := map[string]string{}
+		for i, name := range r.SubexpNames() {
+			group[name] = strings.TrimSpace(m[i])
 		}
-		said := strings.TrimSpace(group("state") + " " + group("reason"))
+		said := strings.TrimSpace(group["state"] + " " + group["reason"])
 		kind := s.Kind(said)
+		if said == "" && group["exit"] != "" {
+			kind = "done" // only an ended job has an exit code
+		}
 		l := ends[kind]
-		l.ID, l.Token, l.Node, l.Said = group("id"), group("token"), group("node"), said
-		l.Index, _ = strconv.Atoi(group("index"))
-		switch _, ended := ends[kind]; {
+		l.ID, l.Token, l.Node, l.Said = group["id"], group["token"], group["node"], said
+		l.Index, _ = strconv.Atoi(group["index"])
+		code, _ := strconv.Atoi(group["exit"])
+		signal, _ := strconv.Atoi(group["signal"])
+		switch {
 		case kind == "held":
 			l.Held = said
-		case kind == "ending":
-			l.State = cluster.Ending
-		case kind == "failed" && s.texts["explain"] != "":
-			l.State = cluster.Failed
-		case ended:
-			l.State = cluster.Ended
-		}
-		code, _ := strconv.Atoi(group("exit"))
-		signal, _ := strconv.Atoi(group("signal"))
-		for _, base := range []int{256, 128} { // as shells and PBS say that a signal has ended it
-			if code > base && code <= base+64 {
-				code, signal = 0, code-base
-			}
-		}
-		if (kind == "failed" || kind == "done") && (code > 0 || signal > 0) {
-			l.Reason, l.How = cluster.Exited(code, signal)
-		} else if kind == "lost" || kind == "refused" {
+		case kind == "lost" || kind == "refused":
 			l.How += ": " + said
+		case (kind == "failed" || kind == "done") && (code > 0 || signal > 0):
+			l.Reason, l.How = cluster.Exited(code, signal)
+		}
+		if kind == "failed" && key == "listed" && s.texts["explain"] != "" {
+			l.State = cluster.Failed
 		}
 		visit(l)
 	}

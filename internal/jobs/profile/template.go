@@ -1,49 +1,60 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/user"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"e3/internal/format/record"
 	"e3/internal/jobs/cluster"
 )
 
 // A template is a text with placeholders: a command, or what one reads.
 type template string
 
-// placeholder matches ${name} and ${name:format}; $${ is no placeholder.
-var placeholder = regexp.MustCompile(`\$\$\{|\$\{([a-z_0-9.]*)(?::([A-Za-z]*))?\}`)
+// A placeholder is ${name} or ${name:format}; $${ is none.
+var placeholder = regexp.MustCompile(`\$\$\{|\$\{([a-z_0-9.]*)(?::([^}]*))?\}`)
 
-// Placeholders whose line stands once for each of them, and those that are several words.
+// Placeholders that are several words, and those whose line stands once for each label or resource.
 var (
+	several  = []string{"args", "ids"}
 	repeated = []string{"label", "resource", "amount"}
-	several  = []string{"args", "ids", "demands"}
+	repeat   = regexp.MustCompile(`\$\{(label|resource|amount)(:json)?\}`)
 )
 
-// names lists the placeholders of a text, with their formats.
-func names(text string) (list []string) {
-	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
-		if m[0] != "$${" {
-			list = append(list, strings.TrimSuffix(m[1]+":"+strings.TrimSuffix(m[2], "json"), ":"))
+// names lists the placeholders of a text, with their units.
+func (t template) names() (list []string) {
+	for _, m := range placeholder.FindAllStringSubmatch(string(t), -1) {
+		switch {
+		case m[0] == "$${":
+		case m[2] == "" || m[2] == "json" || m[1] == "labels" || m[1] == "resources":
+			list = append(list, m[1])
+		default:
+			list = append(list, m[1]+":"+m[2])
 		}
 	}
 	return list
 }
 
+func (t template) has(name string) bool { return slices.Contains(t.names(), name) }
+
 // chosen is the text without the lines whose placeholders have no value, and with a line for each label or resource.
 func (t template) chosen(v *values) string {
 	var b strings.Builder
 	for line := range strings.Lines(string(t)) {
-		used := names(line)
 		n := 1
-		for _, name := range used {
+		for _, name := range template(line).names() {
 			switch {
 			case name == "label":
-				n = v.labels
-			case name == "resource", name == "amount":
-				n = v.resources
+				n = len(v.labels)
+			case name == "resource" || name == "amount":
+				n = len(v.resources)
 			case !slices.Contains(several, name) && v.of[name] == "":
 				n = 0
 			}
@@ -55,8 +66,6 @@ func (t template) chosen(v *values) string {
 	return strings.ReplaceAll(b.String(), "\n\\", "") // such a line continues a word
 }
 
-var repeat = regexp.MustCompile(`\$\{(` + strings.Join(repeated, "|") + `)(:json)?\}`)
-
 // text fills the template in.
 func (t template) text(v *values) string { return v.fill(t.chosen(v)) }
 
@@ -66,8 +75,8 @@ func (t template) words(v *values) ([]string, error) {
 	split, err := cluster.Words(t.chosen(v))
 	var words []string
 	for _, word := range split {
-		if name := strings.TrimSuffix(strings.TrimPrefix(word, "${"), "}"); slices.Contains(several, name) {
-			words = append(words, v.lists[name]...)
+		if list, ok := v.lists[word]; ok {
+			words = append(words, list...)
 		} else {
 			words = append(words, v.fill(word))
 		}
@@ -77,23 +86,87 @@ func (t template) words(v *values) ([]string, error) {
 
 // values are those of placeholders.
 type values struct {
-	of                map[string]string // by name and format; of label.0, resource.0 and so on, too
-	lists             map[string][]string
-	labels, resources int
+	of        map[string]string   // by name and unit; of label.0, resource.0 and so on, too
+	lists     map[string][]string // by ${name}
+	labels    []string
+	resources []record.Amount
+}
+
+// Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
+var (
+	free  = []string{"name", "title", "script", "script_file", "user", "logs", "program"}
+	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
+	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+)
+
+func count(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatInt(cluster.Ceil(f), 10)
+}
+
+// values are those of placeholders for a batch.
+func (o *Options) values(p *Profile, b *cluster.Batch) *values {
+	j := &b.Jobs[0]
+	name := other.ReplaceAllString(b.Name, "-")
+	cores, limit := float64(max(1, cluster.Ceil(j.Policy.CPU))), cluster.Time(j)
+	v := &values{lists: map[string][]string{"${args}": o.Args}, labels: slices.Compact(slices.Sorted(slices.Values(j.Labels))), of: map[string]string{
+		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
+		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
+		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores), "labels": "", "resources": "",
+		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "",
+	}}
+	if u, err := user.Current(); err == nil {
+		v.of["user"] = u.Username
+	}
+	for unit, size := range units {
+		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(cluster.Memory(j)/size), count(cluster.Memory(j)/size/cores)
+	}
+	if s := cluster.Ceil(limit.Seconds()); s > 0 {
+		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	byName := func(a, b record.Amount) int { return cmp.Compare(a.Name, b.Name) }
+	for _, r := range slices.SortedFunc(slices.Values(j.Policy.Resources), byName) {
+		if called, ok := o.Resources[r.Name]; ok {
+			r.Name = called
+		}
+		if i := fmt.Sprint(len(v.resources)); r.Name != "" {
+			v.resources = append(v.resources, r)
+			v.of["resource."+i], v.of["amount."+i], v.of["resources"] = r.Name, count(r.Value), r.Name
+		}
+	}
+	for i, label := range v.labels {
+		v.of[fmt.Sprint("label.", i)], v.of["labels"] = label, label
+	}
+	for name, text := range p.own {
+		v.of[name] = cmp.Or(v.of[name], text)
+	}
+	return v
 }
 
 func (v *values) fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		m := placeholder.FindStringSubmatch(found)
+		name, format := m[1], m[2]
 		switch {
 		case found == "$${":
 			return "${"
-		case m[2] == "json":
-			quoted, _ := json.Marshal(v.of[m[1]])
+		case format == "json":
+			quoted, _ := json.Marshal(v.of[name])
 			return string(quoted)
-		case m[2] != "":
-			return v.of[m[1]+":"+m[2]]
+		case name == "labels":
+			return strings.Join(v.labels, format)
+		case name == "resources" && format != "":
+			var all []string
+			for _, r := range v.resources {
+				all = append(all, r.Name+format[:1]+count(r.Value))
+			}
+			return strings.Join(all, format[1:])
+		case format != "":
+			name += ":" + format
 		}
-		return v.of[m[1]]
+		return v.of[name]
 	})
 }

@@ -37,9 +37,9 @@ internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
 cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
-                               internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/profile internal/jobs/cluster internal/jobs/queue internal/jobs/approval
+                               internal/jobs/worker internal/jobs/dispatch internal/jobs/profile internal/jobs/cluster internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
-                               internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
+                               internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/beneath internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human internal/backoff
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
@@ -77,9 +77,8 @@ internal/insight/runview:      internal/format/moment dataflow/graph executions 
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/format/moment internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
-internal/jobs/slurm:           internal/jobs/profile internal/jobs/cluster internal/jobs/queue
-internal/jobs/profile:         internal/jobs/cluster executions internal/jobs/queue internal/format/notation internal/parallel
-internal/jobs/cluster:         internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff internal/host/beneath internal/parallel
+internal/jobs/profile:         internal/jobs/cluster executions internal/jobs/queue internal/format/notation internal/format/record internal/parallel
+internal/jobs/cluster:         internal/jobs/dispatch executions internal/jobs/queue internal/backoff internal/parallel
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                internal/human executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref

@@ -1,6 +1,6 @@
 //go:build linux
 
-package slurm_test
+package profile_test
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
-	"e3/internal/jobs/slurm"
 	"e3/internal/testing/suite"
 )
 
@@ -48,7 +47,7 @@ echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobName=e3:t JobState=PEN
 				}
 			}
 			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-			scheduler, err := slurm.New(t.Context(), profile.Options{})
+			scheduler, err := slurm(t).Scheduler(profile.Options{Env: os.Environ()})
 			if err != nil {
 				t.Fatal(err)
 			}
