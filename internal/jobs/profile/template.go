@@ -94,7 +94,7 @@ type values struct {
 
 // Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
 var (
-	free  = []string{"name", "title", "script", "script_file", "user", "logs", "program"}
+	free  = []string{"title", "script"}
 	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
 	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
