@@ -46,8 +46,8 @@ func (t template) has(name string) bool { return slices.Contains(t.names(), name
 
 // chosen is the text without the lines whose placeholders have no value, and with a line for each label or resource.
 func (t template) chosen(v *values) string {
-	var b strings.Builder
-	for line := range strings.Lines(string(t)) {
+	var lines []string
+	for line := range strings.SplitSeq(string(t), "\n") {
 		n := 1
 		for _, name := range template(line).names() {
 			switch {
@@ -60,10 +60,10 @@ func (t template) chosen(v *values) string {
 			}
 		}
 		for i := range n {
-			b.WriteString(repeat.ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
+			lines = append(lines, repeat.ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
 		}
 	}
-	return strings.ReplaceAll(b.String(), "\n\\", "") // such a line continues a word
+	return strings.ReplaceAll(strings.Join(lines, "\n"), "\n\\", "") // such a line continues a word
 }
 
 // text fills the template in.
