@@ -73,7 +73,15 @@ echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobName=e3:t JobState=PEN
 			if err := s.Submit(t.Context(), jobs); err != nil {
 				t.Fatal(err)
 			}
-			for t.Context().Err() == nil && count() < 4 {
+			gone := func() int {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(got)
+			}
+			for last := time.Now().Add(limit); time.Now().Before(last) && gone() < 2; {
+				time.Sleep(20 * time.Millisecond)
+			}
+			for more := count() + 2; count() < more; { // none of the others is gone after that
 				time.Sleep(20 * time.Millisecond)
 			}
 			mu.Lock()

@@ -46,8 +46,8 @@ func (t template) has(name string) bool { return slices.Contains(t.names(), name
 
 // chosen is the text without the lines whose placeholders have no value, and with a line for each label or resource.
 func (t template) chosen(v *values) string {
-	var b strings.Builder
-	for line := range strings.Lines(string(t)) {
+	var lines []string
+	for line := range strings.SplitSeq(string(t), "\n") {
 		n := 1
 		for _, name := range template(line).names() {
 			switch {
@@ -60,10 +60,10 @@ func (t template) chosen(v *values) string {
 			}
 		}
 		for i := range n {
-			b.WriteString(repeat.ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
+			lines = append(lines, repeat.ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
 		}
 	}
-	return strings.ReplaceAll(b.String(), "\n\\", "") // such a line continues a word
+	return strings.ReplaceAll(strings.Join(lines, "\n"), "\n\\", "") // such a line continues a word
 }
 
 // text fills the template in.
@@ -94,7 +94,7 @@ type values struct {
 
 // Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
 var (
-	free  = []string{"name", "title", "script", "script_file", "user", "logs", "program"}
+	free  = []string{"title", "script"}
 	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
 	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
