@@ -4,43 +4,14 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"e3/executions"
 	"e3/internal/jobs/queue"
 )
-
-// Needs of the worker itself, in addition to the command's.
-const (
-	extraMemory = 64 << 20
-	extraTime   = 5 * time.Minute
-	bytesPerSec = 20 << 20 // a safe lower bound of the rate at which inputs arrive
-)
-
-// Memory is what the worker of a job needs, in bytes; 0: not stated.
-func Memory(j *queue.Job) float64 {
-	if j.Policy.Memory <= 0 {
-		return 0
-	}
-	return float64(j.Policy.Memory) + extraMemory
-}
-
-// Time is how long the worker of a job may take; 0: not stated.
-func Time(j *queue.Job) time.Duration {
-	if j.Policy.Timeout <= 0 {
-		return 0
-	}
-	limit := j.Policy.Timeout + extraTime + time.Duration(j.InputBytes/bytesPerSec)*time.Second
-	return max(limit, j.Policy.Timeout) // the sum may overflow
-}
-
-// Ceil rounds up, within what schedulers accept.
-func Ceil(f float64) int64 { return int64(min(math.Ceil(max(f, 0)), math.MaxInt32)) }
 
 // A Batch is what a scheduler starts as one: a job, or an array of them.
 type Batch struct {
@@ -143,11 +114,8 @@ const (
 // ScriptFile is where a scheduler that wants a file finds the script of a batch, in the folder of its logs.
 func ScriptFile(logs, token string) string { return filepath.Join(logs, token+".sh") }
 
-// log is the file for what the script of a job says; "" if nothing is kept.
+// log is the file for what the script of a job says.
 func (o *Options) log(token string, index int) string {
-	if o.Logs == "" {
-		return ""
-	}
 	return filepath.Join(o.Logs, fmt.Sprintf("%s.%d", token, index))
 }
 
@@ -164,13 +132,11 @@ func (o *Options) readLog(token string, index int) string {
 	}
 	text := make([]byte, min(info.Size(), maxTail))
 	n, _ := f.ReadAt(text, info.Size()-int64(len(text)))
-	var last []string
-	for line := range strings.Lines(strings.ToValidUTF8(string(text[:n]), "\uFFFD")) {
-		if line = strings.TrimSpace(line); line != "" {
-			last = append(last, line)
-		}
+	lines := strings.FieldsFunc(strings.ToValidUTF8(string(text[:n]), "\uFFFD"), func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
+	return strings.Join(lines[max(0, len(lines)-tailLen):], "; ")
 }
 
 // dropLog removes what is kept of a job.

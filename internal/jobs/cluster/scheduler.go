@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"e3/executions"
@@ -50,14 +49,14 @@ type Listed struct {
 	Said   string            // the scheduler's own words for its state
 }
 
-// State is the state of a scheduler's job.
+// State is the state of a scheduler's job, in the order of its life.
 type State int
 
-// The states, in the order of a job's life.
+// The states of a job: it waits or runs; a cancellation would come too late; it has ended, and Explain may know more of that.
 const (
-	Alive  State = iota // it waits or runs
-	Ending              // it runs, but a cancellation would come too late
-	Failed              // it has ended: Explain may know more of it
+	Alive State = iota
+	Ending
+	Failed
 	Ended
 )
 
@@ -67,16 +66,3 @@ var (
 	ErrLimit     = errors.New("it takes no more jobs for now")
 	ErrUnknown   = errors.New("it knows no such job")
 )
-
-// Exited says how a job has ended whose script has exited.
-func Exited(code, signal int) (reason executions.Reason, how string) {
-	switch {
-	case signal > 0:
-		return executions.ReasonLost, fmt.Sprintf("was ended by signal %d", signal)
-	case code == 126 || code == 127:
-		return executions.ReasonStart, "could not start e3 on its node"
-	case code != 0:
-		return executions.ReasonLost, fmt.Sprintf("failed: e3 worker exited with code %d", code)
-	}
-	return executions.ReasonLost, "has failed"
-}

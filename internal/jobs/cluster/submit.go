@@ -15,17 +15,9 @@ import (
 	"e3/internal/parallel"
 )
 
-// submitAll submits waiting jobs until the submitter is closed.
+// submitAll submits waiting jobs until the submitter is closed, those together that have come within a while.
 func (s *Submitter) submitAll() {
-	for {
-		select {
-		case <-s.wakeSubmit:
-		case <-s.ctx.Done():
-			return
-		}
-		if backoff.Wait(s.ctx, gather) != nil {
-			return
-		}
+	for backoff.Wait(s.ctx, gather) == nil {
 		s.mu.Lock()
 		waiting := s.waiting
 		s.waiting = nil
@@ -99,7 +91,7 @@ func (s *Submitter) submit(x *submission) bool {
 			delete(s.submissions, x.Token)
 			s.mu.Unlock()
 			return false
-		case errors.Is(err, ErrLimit) && s.othersSubmitted(x):
+		case errors.Is(err, ErrLimit) && s.others(x):
 			s.says("submit", "takes no more jobs for now", err) // until some of them have ended
 			doubt = false
 		default:
@@ -124,23 +116,22 @@ func (s *Submitter) find(x *submission) (id string, err error) {
 
 // submitted records the scheduler's id, and cancels the jobs that were cancelled meanwhile.
 func (s *Submitter) submitted(x *submission, id string) {
+	var targets []string
 	s.mu.Lock()
 	x.id, x.since = id, time.Now()
-	targets := x.cancelled()
-	s.mu.Unlock()
-	signal(s.wakeFollow)
-	if len(targets) == 0 {
-		return
+	for _, j := range x.jobs {
+		if j.cancelled {
+			targets = append(targets, j.target())
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), closeTimeout)
-	defer cancel()
-	if err := s.cancel(ctx, targets); err != nil {
+	s.mu.Unlock()
+	if err := s.cancel(s.ctx, targets); err != nil {
 		s.o.Warn(fmt.Sprintf("%s's jobs %s go on: %v", s.traits.Name, strings.Join(targets, ", "), err))
 	}
 }
 
-// othersSubmitted tells whether there are other submitted jobs, whose end makes room.
-func (s *Submitter) othersSubmitted(x *submission) bool {
+// others tells whether there are other submitted jobs, whose end makes room.
+func (s *Submitter) others(x *submission) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(slices.Collect(maps.Values(s.submissions)), func(o *submission) bool { return o != x && o.id != "" })

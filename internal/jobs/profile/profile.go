@@ -235,11 +235,22 @@ func (s *Scheduler) read(key, answer string, visit func(cluster.Listed)) {
 		case kind == "lost" || kind == "refused":
 			l.How += ": " + said
 		case (kind == "failed" || kind == "done") && (code > 0 || signal > 0):
-			l.Reason, l.How = cluster.Exited(code, signal)
+			l.Reason, l.How = exited(code, signal)
 		}
 		if kind == "failed" && key == "listed" && s.texts["explain"] != "" {
 			l.State = cluster.Failed
 		}
 		visit(l)
 	}
+}
+
+// exited says how a job has ended whose script has exited.
+func exited(code, signal int) (executions.Reason, string) {
+	switch {
+	case signal > 0:
+		return executions.ReasonLost, fmt.Sprintf("was ended by signal %d", signal)
+	case code == 126 || code == 127:
+		return executions.ReasonStart, "could not start e3 on its node"
+	}
+	return executions.ReasonLost, fmt.Sprintf("failed: e3 worker exited with code %d", code)
 }
