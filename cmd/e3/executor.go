@@ -275,9 +275,6 @@ func newScheduler(named *namedProfile, o *runsOptions, queue string, told func(w
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	if po.Program, err = o.programThere(); err != nil {
-		return nil, err
-	}
 	return p.Scheduler(po)
 }
 

@@ -1,9 +1,8 @@
-// Package cluster has the scheduler of a cluster start workers. For each job of a run it submits a script that is "e3 worker
-// --job", follows its state, and cancels it. What knows one scheduler is a [Scheduler]; all else is here.
+// Package cluster has a cluster's scheduler start workers. For each job of a run it submits a script that is "e3 worker --job",
+// follows its state, and cancels it. What knows one scheduler is a [Scheduler]; all else is here.
 //
-// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job
-// that the scheduler starts again while its first copy continues, a job that was submitted twice because an answer was
-// lost, and a job for which no run waits any more.
+// It decides nothing: the queue's leases settle which worker executes a job. So these are harmless: a job that is started
+// again while its first copy continues, one that was submitted twice, and one for which no run waits any more.
 package cluster
 
 import (
@@ -29,12 +28,17 @@ type Options struct {
 	// Logs is a folder of this submitter's own, preferably shared by the nodes, for the output of running scripts, which
 	// explains failures; "" keeps nothing.
 	Logs string
-	Warn func(string) // receives warnings for the user; nil: they are dropped
+	Warn func(string) // receives warnings for the user
 }
 
 const (
 	gather       = 200 * time.Millisecond // how long a job waits for others to share a batch
 	maxTargets   = 500                    // jobs in one cancellation
+	maxName      = 100                    // bytes
+	maxTail      = 2 << 10                // bytes of a log in a message
+	tailLen      = 5                      // lines
+	atOnce       = 4                      // submissions
+	unseen       = 10 * time.Second       // how long it may take to list what was submitted; a job is missed for two polls, too
 	minPoll      = time.Second
 	maxPoll      = 5 * time.Second
 	jobsPerPoll  = 250 // jobs that lengthen the pause between polls by a second
@@ -91,13 +95,7 @@ func (j *job) target() string {
 
 // New returns a submitter for a scheduler.
 func New(scheduler Scheduler, o Options) *Submitter {
-	if o.Warn == nil {
-		o.Warn = func(string) {}
-	}
-	s := &Submitter{
-		scheduler: scheduler, traits: scheduler.Traits(), o: o,
-		jobs: make(map[string]*job), submissions: make(map[string]*submission), failing: make(map[string]bool),
-	}
+	s := &Submitter{scheduler: scheduler, traits: scheduler.Traits(), o: o, jobs: map[string]*job{}, submissions: map[string]*submission{}, failing: map[string]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(s.submitAll)
 	s.done.Go(s.follow)
@@ -115,9 +113,6 @@ func (s *Submitter) Close() {
 func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return errors.New("the submitter is closed")
-	}
 	for _, j := range jobs {
 		if there := s.jobs[j.ID]; there == nil || there.cancelled {
 			s.jobs[j.ID] = &job{Job: j}

@@ -16,14 +16,7 @@ import (
 // follow polls the states of the jobs until the submitter is closed.
 func (s *Submitter) follow() {
 	for wait := minPoll; ; {
-		n := 0
-		s.mu.Lock()
-		for _, x := range s.submissions {
-			if x.id != "" {
-				n += x.unfinished
-			}
-		}
-		s.mu.Unlock()
+		n := s.submittedJobs()
 		if backoff.Wait(s.ctx, max(wait, min(minPoll+time.Duration(n/jobsPerPoll)*time.Second, maxPoll))) != nil {
 			return
 		}
@@ -74,7 +67,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	asked := slices.Collect(maps.Keys(unclear))
-	err = parallel.AtMost(ctx, max(s.traits.AtOnce, 1), len(asked), func(ctx context.Context, k int) error {
+	err = parallel.AtMost(ctx, atOnce, len(asked), func(ctx context.Context, k int) error {
 		return s.explain(ctx, asked[k], unclear[asked[k]], began)
 	})
 	if err != nil {
@@ -144,7 +137,7 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, beg
 			j.missed = time.Time{}
 		case j.missed.IsZero():
 			j.missed = began // the scheduler may name only some of many pending jobs: the next poll decides
-		case began.Sub(j.missed) >= s.traits.Unseen:
+		case began.Sub(j.missed) >= unseen:
 			s.endWith(j, Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"})
 		}
 	}

@@ -94,11 +94,10 @@ type values struct {
 	resources []record.Amount
 }
 
-// Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
+// Placeholders that may have any characters; what names from package files may have; and units of memory.
 var (
-	free  = []string{"title", "script"}
+	free  = []string{"name", "script"}
 	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
-	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 )
 
@@ -120,7 +119,6 @@ func count(f float64) string {
 // values are those of placeholders for a batch.
 func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 	j := &b.Jobs[0]
-	name := other.ReplaceAllString(b.Name, "-")
 	cores, memory, limit := max(1, math.Ceil(j.Policy.CPU)), float64(j.Policy.Memory), j.Policy.Timeout
 	if memory > 0 {
 		memory += extraMemory
@@ -130,7 +128,7 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 	}
 	seconds := int64(math.Ceil(limit.Seconds()))
 	v := &values{lists: map[string][]string{"${args}": o.Args}, labels: slices.Compact(slices.Sorted(slices.Values(j.Labels))), of: map[string]string{
-		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
+		"token": b.Token, "name": b.Name, "script": b.Script,
 		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
 		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores), "labels": "", "resources": "",
 		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "",
