@@ -69,7 +69,7 @@ esac
 
 func newFixture(t *testing.T, server *testserver.Slurm, change func(*profile.Options, *cluster.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, cluster: server.On(t), dir: t.TempDir(), gone: make(map[string]dispatch.Gone), news: make(chan struct{})}
+	f := &fixture{t: t, cluster: server.On(t).(*testserver.Slurm), dir: t.TempDir(), gone: make(map[string]dispatch.Gone), news: make(chan struct{})}
 	program := filepath.Join(t.TempDir(), "e3'standin") // Slurm itself loses processes with a space in their names
 	if err := os.WriteFile(program, []byte(standIn), 0o755); err != nil {
 		t.Fatal(err)

@@ -230,16 +230,18 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if err != nil {
 		return Job{}, err
 	}
-	if first && q.o.Now().Sub(began) < slowCreation {
+	if !first || q.o.Now().Sub(began) >= slowCreation {
+		// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
+		before, err := q.loadFinished(ctx, want.Queue, want.ID)
+		if err == nil {
+			return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
+		}
+		if !isNotFound(err) {
+			return Job{}, err
+		}
+	}
+	if first {
 		return s.Job, q.index.putFirst(ctx, s)
-	}
-	// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
-	before, err := q.loadFinished(ctx, want.Queue, want.ID)
-	if err == nil {
-		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
-	}
-	if !isNotFound(err) {
-		return Job{}, err
 	}
 	_, err = q.index.put(ctx, s)
 	return s.Job, err

@@ -222,8 +222,13 @@ func (p *process) stop() {
 
 // start runs a program. Where the kernel can see to it, the program does not outlive this process.
 func start(env []string, program string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...), ended: make(chan struct{}), wrote: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return startCommand(cmd)
+}
+
+func startCommand(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, ended: make(chan struct{}), wrote: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.WaitDelay = time.Second
 	endWithParent(p.cmd)
