@@ -627,6 +627,13 @@ func (x *index) crowded(queue string, workers int) {
 	x.page(queue).workers = workers
 }
 
+// crowd is the interval in which a worker of a queue uses a key that all of them use.
+func (x *index) crowd(queue string) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return min(time.Duration(x.page(queue).workers)*crowdPace, x.o.MostPace)
+}
+
 // rest is how long a wake-up is delayed, to limit the share of time that listing takes.
 func (x *index) rest(queue string) time.Duration {
 	x.mu.Lock()

@@ -162,7 +162,10 @@ const remembered = time.Hour
 // slowCreation is how long a job's creation takes if its request may have been sent twice: if the first request made
 // the job, and a worker has finished it, the second request makes it again. A job that succeeds is not removed in so
 // short a time (removalWait).
-const slowCreation = 100 * time.Millisecond
+const slowCreation = 250 * time.Millisecond
+
+// unit is how large a record with a task object becomes: 1 KiB, which is one unit to write, less what a store adds.
+const unit = 900
 
 // stored is a job as it is in the store.
 type stored struct {
@@ -196,6 +199,11 @@ func (q *Queue) enqueueOne(ctx context.Context, j *Job, first bool) (Job, error)
 		want.Queue = DefaultQueue
 	}
 	want.ID = Identity(&want)
+	if q.batch.store != nil {
+		if want.Object = j.Object; len(want.encode()) > unit {
+			want.Object = nil
+		}
+	}
 	got, err := q.enqueue(ctx, &want, first)
 	if err != nil {
 		return Job{}, fmt.Errorf("enqueue task %s: %w", Truncate(j.Task), err)

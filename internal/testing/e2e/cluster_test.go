@@ -117,9 +117,6 @@ func (s *clusterSite) project(t *testing.T, graph string) *project {
 func (s *clusterSite) filledIn(t testing.TB) string {
 	t.Helper()
 	path := "../../jobs/profile/profiles/" + s.profile + ".yaml"
-	if s.profile == "slurm" {
-		return "" // it is no plain profile
-	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -137,11 +134,7 @@ func (s *clusterSite) filledIn(t testing.TB) string {
 
 // start are the words of a start on the cluster.
 func (s *clusterSite) start(more ...string) []string {
-	executor := "slurm"
-	if s.profile != "slurm" {
-		executor = "./" + s.profile + ".yaml"
-	}
-	return append([]string{"start", "-f", "e3.yaml", "--json", "--executor", executor, "--grace", "500ms"}, more...)
+	return append([]string{"start", "-f", "e3.yaml", "--json", "--executor", "./" + s.profile + ".yaml", "--grace", "500ms"}, more...)
 }
 
 // The faults of commands, which files in the folder "faults" of a project call for, by the name of what the command does.

@@ -72,15 +72,16 @@ func (b *AWSBatch) begin(folder string, jobs int, env []string) error {
 		return err
 	}
 	b.port = ports[0]
-	// An empty AWS_CA_BUNDLE is an error to the command.
-	b.env = slices.DeleteFunc(Env(), func(v string) bool { return strings.HasSuffix(v, "=") })
-	b.env = append(b.env, fmt.Sprintf("AWS_ENDPOINT_URL_BATCH=http://127.0.0.1:%d", b.port), fmt.Sprintf("AWS_ENDPOINT_URL_IAM=http://127.0.0.1:%d", b.port),
-		"AWS_DEFAULT_REGION="+Region, "AWS_PAGER=", "PYTHONPATH="+folder, "PATH="+filepath.Join(folder, "bin")+":"+os.Getenv("PATH"))
-	if err := errors.Join(os.Mkdir(b.path("log"), 0o755), os.WriteFile(b.path("batchjobs.py"), []byte(batchJobs), 0o644)); err != nil {
+	b.env = append(Env(), fmt.Sprintf("AWS_ENDPOINT_URL_BATCH=http://127.0.0.1:%d", b.port), fmt.Sprintf("AWS_ENDPOINT_URL_IAM=http://127.0.0.1:%d", b.port),
+		"AWS_DEFAULT_REGION="+Region, "PATH="+b.path("bin")+":"+os.Getenv("PATH"))
+	// To the command, and in moto, these are errors if they are empty.
+	aws := fmt.Sprintf("#!/bin/sh\nexec env -u AWS_CA_BUNDLE -u AWS_PROFILE PYTHONPATH=%[1]q python3 %[1]q/bin/aws \"$@\"\n", folder)
+	if err := errors.Join(os.Mkdir(b.path("log"), 0o755), os.Mkdir(b.path("bin"), 0o755), os.WriteFile(b.path("bin", "aws"), []byte(aws), 0o755),
+		os.WriteFile(b.path("batchjobs.py"), []byte(batchJobs), 0o644)); err != nil {
 		return err
 	}
-	server := []string{"python3", b.path("batchjobs.py"), fmt.Sprint(jobs), "--host=127.0.0.1", fmt.Sprintf("--port=%d", b.port)}
-	if err := b.start("moto", slices.Concat(b.env, env), server...); err != nil {
+	server := []string{"env", "-u", "AWS_CA_BUNDLE", "-u", "AWS_PROFILE", "python3", b.path("batchjobs.py"), fmt.Sprint(jobs), "--host=127.0.0.1", fmt.Sprintf("--port=%d", b.port)}
+	if err := b.start("moto", slices.Concat(b.env, []string{"PYTHONPATH=" + folder}, env), server...); err != nil {
 		return err
 	}
 	if err := b.processes["moto"].answers(fmt.Sprintf("http://127.0.0.1:%d/moto-api/data.json", b.port)); err != nil {
