@@ -29,8 +29,13 @@ const clusterLease = 10 * time.Second
 // clusterTimeout is that of the commands of a profile: a command that hangs is given up.
 const clusterTimeout = 15 * time.Second
 
-// clusterWidth is how many tasks are ready at once.
-const clusterWidth = 500
+// clusterWidth is how many tasks are ready at once: E3_E2E_TASKS, or as many as take half a minute on two cores.
+func clusterWidth() int {
+	if n, err := strconv.Atoi(os.Getenv("E3_E2E_TASKS")); err == nil {
+		return n
+	}
+	return 100
+}
 
 // A clusterKind is a scheduler, and what differs: all else is the same for all of them.
 type clusterKind struct {
@@ -45,8 +50,6 @@ type clusterKind struct {
 	// cancelled is in the message of a task whose job was cancelled by hand; "": the task is executed again, as nothing tells
 	// why the job is gone.
 	cancelled string
-	// scarce is how many tasks there are instead, where each costs seconds of processor time.
-	scarce int
 }
 
 var clusterKinds = []clusterKind{
@@ -298,7 +301,7 @@ func (l *longRun) begun(n int) (job string) {
 	eventually(l.t, clusterPatience, "the commands", func() string {
 		select {
 		case <-l.x.ended:
-			return "the run has ended:\n" + l.x.result().text()
+			l.t.Fatalf("the run has ended:\n%s", l.x.result().text())
 		default:
 		}
 		ran := l.marks()
@@ -403,10 +406,7 @@ tasks:
 `
 
 func (s *clusterSite) wide(t *testing.T) {
-	n := clusterWidth
-	if s.scarce > 0 {
-		n = s.scarce
-	}
+	n := clusterWidth()
 	var xs []string
 	for i := range n {
 		xs = append(xs, strconv.Itoa(1000+i))
