@@ -21,13 +21,10 @@ import (
 )
 
 // clusterPatience is for what waits for a scheduler to find out by itself: that a node is down, that a job has ended.
-const clusterPatience = 3 * time.Minute
+const clusterPatience = 5 * time.Minute
 
 // clusterLease is long enough for a machine that starts many workers at a time.
 const clusterLease = 10 * time.Second
-
-// clusterTimeout is that of the commands of a profile: a command that hangs is given up.
-const clusterTimeout = 15 * time.Second
 
 // clusterWidth is how many tasks are ready at once: E3_E2E_TASKS, or as many as take half a minute on two cores.
 func clusterWidth() int {
@@ -47,30 +44,33 @@ type clusterKind struct {
 	values map[string]string
 	// submits and lists are the commands that do, each with a word among the arguments, or none.
 	submits, lists [2]string
+	// timeout is when a command that hangs is given up.
+	timeout time.Duration
 	// cancelled is in the message of a task whose job was cancelled by hand; "": the task is executed again, as nothing tells
 	// why the job is gone.
 	cancelled string
 }
 
 var clusterKinds = []clusterKind{
-	{profile: "slurm", installed: testserver.SlurmInstalled, submits: [2]string{"sbatch"}, lists: [2]string{"squeue"}, cancelled: "cancelled",
+	{profile: "slurm", installed: testserver.SlurmInstalled, timeout: 15 * time.Second, submits: [2]string{"sbatch"}, lists: [2]string{"squeue"}, cancelled: "cancelled",
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewSlurm(t, testserver.SlurmNodes())
 		}},
-	{profile: "sge", installed: testserver.GridEngineInstalled, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
+	{profile: "sge", installed: testserver.GridEngineInstalled, timeout: 15 * time.Second, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewGridEngine(t, 8, "n1", "n2")
 		}},
-	{profile: "pbs", installed: testserver.PBSInstalled, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
+	{profile: "pbs", installed: testserver.PBSInstalled, timeout: 15 * time.Second, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewPBS(t, testserver.SlurmNodes())
 		}},
-	{profile: "kubernetes", installed: testserver.KubernetesInstalled, submits: [2]string{"kubectl", "apply"}, lists: [2]string{"kubectl", "get"},
+	{profile: "kubernetes", installed: testserver.KubernetesInstalled, timeout: 15 * time.Second, submits: [2]string{"kubectl", "apply"}, lists: [2]string{"kubectl", "get"},
 		values: map[string]string{"image": "none"},
 		start: func(t testing.TB, env []string) testserver.Cluster {
 			return testserver.NewKubernetes(t, env, 8, "n1", "n2")
 		}},
-	{profile: "aws-batch", installed: testserver.AWSBatchInstalled, submits: [2]string{"aws", "submit-job"}, lists: [2]string{"aws", "list-jobs"},
+	{profile: "aws-batch", installed: testserver.AWSBatchInstalled, timeout: time.Minute, // its command alone takes a second of processor time
+		submits: [2]string{"aws", "submit-job"}, lists: [2]string{"aws", "list-jobs"},
 		values: map[string]string{"job_queue": "main", "job_definition": "e3"},
 		start: func(t testing.TB, env []string) testserver.Cluster {
 			return testserver.NewAWSBatch(t, env, 16)
@@ -132,7 +132,7 @@ func (s *clusterSite) filledIn(t testing.TB) string {
 		}
 		text = strings.ReplaceAll(text, empty, name+": "+value)
 	}
-	return text + "timeout: " + clusterTimeout.String() + "\n"
+	return text + "timeout: " + s.timeout.String() + "\n"
 }
 
 // start are the words of a start on the cluster.
@@ -370,12 +370,23 @@ var (
 // TestClusters runs dataflows on real schedulers. What has no server here is skipped.
 func TestClusters(t *testing.T) {
 	suite.Thorough(t)
+	t.Parallel()
 	for _, kind := range clusterKinds[1:] { // TestSlurm plays the same, and more
 		t.Run(kind.profile, func(t *testing.T) {
 			s := newClusterSite(t, kind)
 			s.all(t)
 		})
 	}
+}
+
+// TestClusterSmoke is the shortest of them in the quick suite, on the scheduler that starts the fastest, where it is installed.
+func TestClusterSmoke(t *testing.T) {
+	t.Parallel()
+	kind := clusterKinds[1]
+	if !kind.installed() {
+		t.Skipf("%s is not installed; ./run-tests --all installs it", kind.profile)
+	}
+	newClusterSite(t, kind).answerLost(t)
 }
 
 // all plays all scenarios.
@@ -414,8 +425,8 @@ func (s *clusterSite) wide(t *testing.T) {
 	p := s.project(t, fmt.Sprintf(clusterWide, strings.Join(xs, ", ")))
 	began := time.Now()
 	x := p.spawn(s.start()...)
-	if !x.endsIn(4 * clusterPatience) {
-		t.Fatalf("%d tasks did not end in %v:\n%s", n, 4*clusterPatience, x.result().text())
+	if !x.endsIn(3 * clusterPatience) {
+		t.Fatalf("%d tasks did not end in %v:\n%s", n, 3*clusterPatience, x.result().text())
 	}
 	r := s.ends(t, x, 0)
 	t.Logf("%d tasks took %v", n, time.Since(began).Round(100*time.Millisecond))
