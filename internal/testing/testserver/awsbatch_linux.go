@@ -60,12 +60,6 @@ func NewAWSBatch(tb TB, env []string, jobs int) *AWSBatch {
 	return b
 }
 
-// AWSBatchInstalled tells whether its programs are there.
-func AWSBatchInstalled() bool {
-	_, err := pipMoto.there()
-	return err == nil
-}
-
 func (b *AWSBatch) begin(folder string, jobs int, env []string) error {
 	ports, err := freePorts(1)
 	if err != nil {

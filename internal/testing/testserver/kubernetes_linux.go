@@ -1,7 +1,6 @@
 package testserver
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -65,13 +64,6 @@ func kubernetesMissing() error {
 		}
 	}
 	return nil
-}
-
-// KubernetesInstalled tells whether its programs are there.
-func KubernetesInstalled() bool {
-	_, here := goKubeAPIServer.there()
-	_, err := exec.LookPath(cmp.Or(os.Getenv("E3_TEST_KUBE_APISERVER"), "kube-apiserver"))
-	return (here == nil || err == nil) && kubernetesMissing() == nil
 }
 
 func (k *Kubernetes) begin(server string) error {
