@@ -34,6 +34,7 @@ type stage struct {
 	script       string
 	work         string
 	dynamodb, s3 string       // endpoints; "" where there is none
+	postgres     string       // the address of a database; "" where there is none
 	ahead        atomic.Int64 // nanoseconds by which the clock of S3 is ahead
 }
 
@@ -50,7 +51,7 @@ type place struct {
 }
 
 // allBackends are the kinds of repositories of doc/design.md §15, by the conditions of scripts.
-var allBackends = []string{"folder", "shared", "objects"}
+var allBackends = []string{"folder", "shared", "objects", "postgres"}
 
 // backends returns the backends in E3_TEST_BACKENDS, or else all; with -short only folders.
 func backends(t *testing.T) []*backend {
@@ -68,6 +69,8 @@ func backends(t *testing.T) []*backend {
 			b.locate = folder
 		case "shared":
 			b.locate = shared
+		case "postgres":
+			b.locate = inPostgres
 		case "objects":
 			b.locate = folderWithBucket
 		default:
@@ -110,6 +113,21 @@ func shared(s *stage, name string) place {
 	return p
 }
 
+// inPostgres is a repository in the script's database and in S3.
+func inPostgres(s *stage, name string) place {
+	at, _, _ := strings.Cut(s.postgres, "?")
+	name = cmp.Or(name, "main")
+	p := place{root: strings.Replace(at, "postgres@", "", 1) + "/" + name, objects: s.s3 + "/e3-shared/" + s.script + "/" + name + "/objects"}
+	query := url.Values{"sslmode": {"disable"}, "lease": {"2m"}}
+	p.location = at + "/" + name + "?" + query.Encode()
+	p.shown = human.Quoted(p.location)
+	for key, value := range map[string]string{"bucket": "e3-shared", "prefix": s.script + "/" + name, "s3-endpoint": s.s3, "s3-region": testserver.Region} {
+		query.Set(key, value)
+	}
+	p.init = []string{at + "/" + name + "?" + query.Encode()}
+	return p
+}
+
 // setup prepares the environment of a script: the variables of its repository, and the default repository of commands.
 func (b *backend) setup(env *testscript.Env) error {
 	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")}
@@ -124,11 +142,14 @@ func (b *backend) setup(env *testscript.Env) error {
 	if b.name == "shared" {
 		s.dynamodb = testserver.Minidyn(b.t)
 	}
+	if b.name == "postgres" {
+		s.postgres = testserver.Postgres(b.t)
+	}
 	p := b.locate(s, "")
 	env.Setenv(repo.CacheDirVariable, filepath.Join(s.work, ".cache"))
 	env.Setenv(repo.StateDirVariable, filepath.Join(s.work, ".state"))
 	env.Setenv("E3_REPO", "")
-	if b.name == "shared" {
+	if b.shared() {
 		env.Setenv("E3_REPO", p.location)
 	}
 	p.describe(env.Setenv, "REPO", "SHOWN", "PLACE")
@@ -180,5 +201,8 @@ func (b *backend) is(condition string) (bool, error) {
 	if !slices.Contains(allBackends, condition) {
 		return false, fmt.Errorf("unknown condition %q", condition)
 	}
-	return condition == b.name, nil
+	return condition == b.name || condition == "shared" && b.shared(), nil
 }
+
+// shared reports whether the records are in a database.
+func (b *backend) shared() bool { return b.name == "shared" || b.name == "postgres" }

@@ -227,7 +227,7 @@ func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, ru
 		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
 	}
 	submitter := cluster.New(scheduler, co)
-	return submitter, named.name, func() error { return errors.Join(submitter.Close(), remove()) }, nil
+	return submitter, named.name, func() error { submitter.Close(); return remove() }, nil
 }
 
 // cachedLogs is a folder for the scripts of jobs in the user's cache, which the nodes of most clusters share; "" if there is none.
@@ -274,9 +274,6 @@ func newScheduler(named *namedProfile, o *runsOptions, queue string, told func(w
 	p, err := named.decode()
 	if err != nil {
 		return nil, &usageError{err}
-	}
-	if po.Program, err = o.programThere(); err != nil {
-		return nil, err
 	}
 	return p.Scheduler(po)
 }

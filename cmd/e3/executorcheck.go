@@ -20,6 +20,7 @@ import (
 const (
 	defaultPatience = 5 * time.Minute
 	checkPoll       = time.Second
+	checkLate       = 10 * time.Second // a scheduler may list and explain a job as late
 	// checkedCode is the exit code of the first job: how a job failed is to be read from it.
 	checkedCode = 3
 )
@@ -225,7 +226,7 @@ func (c *executorCheck) first(ctx context.Context, program string) {
 	if id == "" {
 		return
 	}
-	late := max(c.scheduler.Traits().Unseen, 5*time.Second)
+	late := checkLate
 	listed := func(l *cluster.Listed) bool { return l != nil }
 	if !c.follow(ctx, b, id, late, listed) {
 		if len(c.said.Mend) == 0 && ctx.Err() == nil {

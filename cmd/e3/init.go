@@ -20,6 +20,7 @@ type initOptions struct {
 	takeOver bool
 	anyName  bool
 	shared   string
+	check    bool
 }
 
 func newInit(a *app) *cobra.Command {
@@ -33,15 +34,18 @@ the group of the folder can read and write all its files, under any umask; with 
 The other users name the repository by its path, or trust it once: e3 settings --user safe-repository <folder>. Access
 is decided when the repository is made.
 
-A repository that a team shares is in DynamoDB, with its objects in S3, or in services with the same interfaces:
+A repository that a team shares has its records in PostgreSQL or DynamoDB, and its objects in S3, or in services with the
+same interfaces:
 
+  postgres://[<user>@]<host>[:<port>][,<host>…]/<database>/<repository>?bucket=<bucket>
   dynamodb://<table>/<repository>?bucket=<bucket>
 
-A missing table or bucket is made, and reported. A table holds many repositories, which cannot see each other. Credentials
-and region are those of the AWS tools (AWS_PROFILE, AWS_REGION, …). More parameters: region, endpoint (of DynamoDB), prefix
-(in the bucket), s3-region, s3-endpoint, lease (how long a silent machine keeps its locks; 15s), settle (how long a late
-request may still arrive, which a gc waits for; 16m). Once the repository exists, dynamodb://<table>/<repository> is enough,
-with region and endpoint if needed.
+A missing schema, table or bucket is made, and reported. A database or table holds many repositories, which cannot see each
+other. Parameters of both: prefix (in the bucket), s3-region, s3-endpoint, lease (how long a silent machine keeps its locks;
+15s), settle (how long a late request may still arrive, which a gc waits for; 16m). Of PostgreSQL, as its own programs take
+them: sslmode, sslrootcert, sslcert, sslkey, service, target_session_attrs, connect_timeout; passwords come from ~/.pgpass,
+PGPASSWORD or the service file. Of DynamoDB: region, endpoint. Credentials and region of S3 and DynamoDB are those of the AWS
+tools (AWS_PROFILE, AWS_REGION, …). Once the repository exists, its location is enough, with what says how to reach it.
 
 With --at, the folder .e3 refers to a shared repository, so that "." means it in this project. With --objects, the
 repository is a folder, and its objects are in S3. If that folder is on a network mount that hangs for more than a
@@ -52,12 +56,17 @@ because the gc of the original would remove its new objects. You can read it and
 another repository and import there. If the original is given up or was moved, --take-over makes the objects those of the
 existing repository at the location. The original is read-only from then on; end its running processes before. Add
 --any-name if the repository is no copy but looks like one: a table on a server of your own with several names, or a folder
-whose inode changes with each mount.`,
+whose inode changes with each mount.
+
+With --check, nothing stays: in a folder, a table and below a prefix of their own, which go again, the cases run that
+the stores of e3 are tested with. It takes a minute or two, and some thousand requests. doc/team.md names servers that pass.`,
 		Example: `  e3 init
   e3 init /srv/pipelines --shared
+  e3 init 'postgres://db.acme.example/e3/forecast?sslmode=verify-full&bucket=acme-e3'
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
   e3 init --at 'dynamodb://acme/forecast?region=eu-west-1'
   e3 init /mnt/team/e3 --objects s3://acme-e3/forecast
+  e3 init --check 'dynamodb://acme/forecast?endpoint=http://store.acme.example:8000&bucket=acme-e3'
   e3 init --take-over 'dynamodb://restored/forecast?region=eu-west-1'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +76,12 @@ whose inode changes with each mount.`,
 			}
 			if err := alternatives(cmd, "objects", "at", "take-over"); err != nil {
 				return err
+			}
+			if err := alternatives(cmd, "check", "at", "take-over", "shared"); err != nil {
+				return err
+			}
+			if o.check {
+				return checkPlace(cmd.Context(), a, location, repo.InitOptions{Objects: o.objects})
 			}
 			if o.anyName && !o.takeOver {
 				return usagef("--any-name is for --take-over")
@@ -84,12 +99,13 @@ whose inode changes with each mount.`,
 	f.Lookup("shared").NoOptDefVal = string(modes.Group)
 	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, a copy of their present one")
 	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not distinguish the repository from copies of it")
-	return a.answers(cmd, created{}, takenOver{})
+	f.BoolVar(&o.check, "check", false, "make nothing: ask of the file system or the servers at the location what e3 needs, and say what they lack")
+	return a.answers(cmd, created{}, takenOver{}, checkedPlace{})
 }
 
 func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {
 	if repo.IsURL(location) && shared {
-		return usagef("--shared is for a folder; access to a repository in DynamoDB and S3 is decided there")
+		return usagef("--shared is for a folder; access to a repository in a database and S3 is decided there")
 	}
 	access, err := repo.ParseAccess(o.shared)
 	if err == nil && shared && o.shared == "" {
@@ -108,7 +124,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 		if err := repo.CheckFolder(o.at); err != nil { // a URL that is misspelt
 			return err
 		}
-		return usagef("--at is for a repository in DynamoDB; name one in a folder with E3_REPO=%s, or as the first argument of a command", human.Quoted(o.at))
+		return usagef("--at is for a repository in a database; name one in a folder with E3_REPO=%s, or as the first argument of a command", human.Quoted(o.at))
 	}
 	if !repo.IsURL(location) && filepath.Base(location) != repo.DirName {
 		location = filepath.Join(location, repo.DirName)
@@ -125,7 +141,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	if err != nil {
 		return err
 	}
-	document := created{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
+	document := created{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Schema, made.Bucket, made.Advice}
 	return a.Reply(document, func(w *render.Sheet) {
 		switch {
 		case o.at != "":
@@ -156,10 +172,11 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 // created is a repository that was made, or a folder that refers to one.
 type created struct {
 	Repository string   `json:"repository"`
-	At         string   `json:"at,omitempty"`           // that the folder refers to
-	Objects    string   `json:"objects,omitempty"`      // location of the objects, if elsewhere
-	Access     string   `json:"access,omitempty"`       // who can use it
-	Table      string   `json:"createdTable,omitempty"` // of DynamoDB
+	At         string   `json:"at,omitempty"`            // that the folder refers to
+	Objects    string   `json:"objects,omitempty"`       // location of the objects, if elsewhere
+	Access     string   `json:"access,omitempty"`        // who can use it
+	Table      string   `json:"createdTable,omitempty"`  // of DynamoDB
+	Schema     string   `json:"createdSchema,omitempty"` // of PostgreSQL
 	Bucket     string   `json:"createdBucket,omitempty"`
 	Advice     []string `json:"advice,omitempty"`
 }

@@ -6,12 +6,13 @@ import (
 
 	"e3/objectstore/s3"
 	"e3/refstore/dynamo"
+	"e3/refstore/postgres"
 )
 
 // A Denial says which right a request to a shared repository needs that the credentials do not have.
 type Denial struct {
-	Right string // the action, as in "dynamodb:PutItem"
-	On    string // the table, bucket or object of the request
+	Right string // the action, as in "dynamodb:PutItem" or "DELETE"
+	On    string // the table, database, bucket or object of the request
 	Role  string // the least of the roles of doc/rights.md that has it: reader, writer or administrator
 }
 
@@ -34,6 +35,20 @@ func Denied(err error) (Denial, bool) {
 			denial.Role = "administrator"
 		case action == "GetItem", action == "Query":
 			denial.Role = "reader"
+		}
+		return denial, true
+	}
+	if d := (*postgres.DeniedError)(nil); errors.As(err, &d) {
+		kind, _, _ := strings.Cut(d.Partition, "/")
+		denial := Denial{Right: "INSERT and UPDATE", On: kind + " rows of the database " + d.Database, Role: "writer"}
+		switch {
+		case kind == "":
+			denial = Denial{Right: "SELECT", On: "the database " + d.Database, Role: "reader"}
+		case d.Operation == "delete":
+			denial.Right = "DELETE"
+		}
+		if administered[kind] || kept[kind] && d.Operation == "delete" {
+			denial.Role = "administrator"
 		}
 		return denial, true
 	}

@@ -15,7 +15,6 @@ import (
 	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/refstore"
-	"e3/refstore/dynamo"
 )
 
 // formatFile marks a folder as a repository and describes it (doc/format.md, "Version"). Its copy does the same. A
@@ -98,7 +97,7 @@ func decodeFormat(data []byte, where string) (*format, error) {
 }
 
 func needID(id string) error {
-	if !dynamo.ValidRepository(id) {
+	if !validID(id) {
 		return errors.New("it has objects elsewhere, and no id by which they are known")
 	}
 	return nil

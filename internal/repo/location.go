@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"e3/objectstore/s3"
-	"e3/refstore/dynamo"
 )
 
 // ErrLocation reports an invalid location.
@@ -19,8 +18,9 @@ var ErrLocation = errors.New("not the location of a repository")
 
 // Schemes of locations that are not folders.
 const (
-	dynamoScheme = "dynamodb"
-	s3Scheme     = "s3"
+	dynamoScheme   = "dynamodb"
+	postgresScheme = "postgres"
+	s3Scheme       = "s3"
 )
 
 // IsURL reports whether a location names a shared repository rather than a folder.
@@ -29,7 +29,7 @@ func IsURL(location string) bool { return strings.Contains(location, "://") }
 // CheckFolder refuses a mistyped location that would be taken for a folder's path: "dynamodb:/table/repository".
 func CheckFolder(location string) error {
 	for scheme, meant := range map[string]string{
-		dynamoScheme: dynamoScheme + "://%s", s3Scheme: "a folder, and for its objects --objects " + s3Scheme + "://%s",
+		dynamoScheme: dynamoScheme + "://%s", postgresScheme: postgresScheme + "://%s", s3Scheme: "a folder, and for its objects --objects " + s3Scheme + "://%s",
 	} {
 		if rest, ok := strings.CutPrefix(location, scheme+":"); ok && !strings.HasPrefix(rest, "//") {
 			return badLocation(location, "what is meant is probably "+meant+" (a folder of that name is ./%s)", strings.TrimLeft(rest, "/"), location)
@@ -38,12 +38,13 @@ func CheckFolder(location string) error {
 	return nil
 }
 
-// sharedLocation is dynamodb://<table>/<repository>?…
+// sharedLocation is <database>/<repository>?…
 type sharedLocation struct {
-	table, repository string
-	region, endpoint  string // "": from the SDK's usual chain
-	objects           bucketLocation
-	lease, settle     time.Duration // 0: the default
+	database
+	repository    string
+	objects       bucketLocation
+	defaults      bucketLocation // where the objects are if the location says nothing
+	lease, settle time.Duration  // 0: the default
 }
 
 // bucketLocation is s3://<bucket>/<prefix>?…, as in a repository's description.
@@ -55,17 +56,17 @@ type bucketLocation struct {
 }
 
 // String is the location without the parameters that only say how to reach it.
-func (l *sharedLocation) String() string {
-	return dynamoScheme + "://" + l.table + "/" + l.repository
-}
+func (l *sharedLocation) String() string { return l.database.String() + "/" + l.repository }
+
+// owner names the repository, however its database is reached.
+func (l *sharedLocation) owner() string { return l.database.owner() + "/" + l.repository }
 
 // initCommand is the command that makes a repository at the location, with a placeholder for a bucket that it does not name.
 func (l *sharedLocation) initCommand() string {
 	query := ""
-	for _, p := range [][3]string{ // each with its default
-		{"region", l.region, ""}, {"endpoint", l.endpoint, ""}, {"s3-region", l.objects.Region, l.region},
-		{"s3-endpoint", l.objects.Endpoint, l.endpoint}, {"prefix", l.objects.Prefix, l.table + "/" + l.repository},
-	} {
+	for _, p := range append(l.params(), [][3]string{
+		{"s3-region", l.objects.Region, l.defaults.Region}, {"s3-endpoint", l.objects.Endpoint, l.defaults.Endpoint}, {"prefix", l.objects.Prefix, l.defaults.Prefix},
+	}...) {
 		if p[1] != "" && p[1] != p[2] {
 			query += p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(p[1])) + "&"
 		}
@@ -78,22 +79,39 @@ func (l *bucketLocation) String() string {
 	return strings.TrimSuffix(s3Scheme+"://"+l.Bucket+"/"+l.Prefix, "/")
 }
 
+// A scheme is a kind of database.
+type scheme struct {
+	params []string // that say how to reach a database
+	parse  func(location string, u *url.URL, query map[string]string) (d database, repository string, objects bucketLocation, err error)
+}
+
+var schemes = map[string]scheme{
+	dynamoScheme:   {[]string{"region", "endpoint"}, parseDynamo},
+	postgresScheme: {postgresParams, parsePostgres},
+}
+
+// sharedParams are parameters of each shared location.
+var sharedParams = []string{"bucket", "prefix", "s3-region", "s3-endpoint", "lease", "settle"}
+
 // parseShared reads the location of a shared repository.
 func parseShared(location string) (*sharedLocation, error) {
-	u, query, err := parseURL(location, dynamoScheme, "region", "endpoint", "bucket", "prefix", "s3-region", "s3-endpoint", "lease", "settle")
+	name, _, _ := strings.Cut(location, ":")
+	kind, ok := schemes[name]
+	if !ok {
+		return nil, badLocation(location, "it should be %s://…", strings.Join(slices.Sorted(maps.Keys(schemes)), "://… or "))
+	}
+	u, query, err := parseURL(location, name, slices.Concat(kind.params, sharedParams)...)
 	if err != nil {
 		return nil, err
 	}
-	l := &sharedLocation{table: u.Host, repository: strings.Trim(u.Path, "/"), region: query["region"], endpoint: query["endpoint"]}
-	l.objects = bucketLocation{Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"]}
-	switch {
-	case !dynamo.ValidTable(l.table):
-		return nil, badLocation(location, "%q cannot be the name of a table", l.table)
-	case !dynamo.ValidRepository(l.repository):
-		return nil, badLocation(location, "after the table comes the name of the repository: dynamodb://%s/<repository>", l.table)
+	l := &sharedLocation{objects: bucketLocation{
+		Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"],
+	}}
+	if l.database, l.repository, l.defaults, err = kind.parse(location, u, query); err != nil {
+		return nil, err
 	}
-	l.objects.Region = cmp.Or(l.objects.Region, l.region)
-	l.objects.Prefix = cmp.Or(l.objects.Prefix, l.table+"/"+l.repository)
+	l.objects.Region = cmp.Or(l.objects.Region, l.defaults.Region)
+	l.objects.Prefix = cmp.Or(l.objects.Prefix, l.defaults.Prefix)
 	if text := query["lease"]; text != "" {
 		if l.lease, err = time.ParseDuration(text); err != nil || l.lease < MinLease || l.lease > MaxLease {
 			return nil, badLocation(location, "lease=%s is not a time from %v to %v", text, MinLease, MaxLease)
@@ -104,7 +122,7 @@ func parseShared(location string) (*sharedLocation, error) {
 			return nil, badLocation(location, "settle=%s is not a time from %v to %v", text, minSettle, maxSettle)
 		}
 	}
-	return l, errors.Join(checkEndpoint(location, l.endpoint), l.objects.check(location))
+	return l, l.objects.check(location)
 }
 
 // Bounds on how long a sent request may be under way.
@@ -155,12 +173,21 @@ func checkEndpoint(location, endpoint string) error {
 
 // parseURL splits a location and allows only the given parameters, each once.
 func parseURL(location, scheme string, known ...string) (*url.URL, map[string]string, error) {
-	if err := CheckFolder(location); err != nil && scheme == dynamoScheme {
+	if err := CheckFolder(location); err != nil && scheme != s3Scheme {
 		return nil, nil, err
 	}
-	u, err := url.Parse(location)
-	if err != nil || u.Scheme != scheme || u.User != nil || u.Fragment != "" || u.Opaque != "" {
+	whole, hosts := location, ""
+	if i := strings.Index(location, "://") + len("://"); scheme == postgresScheme && i >= len("://") { // several hosts with ports are no host of a URL
+		end := i + strings.IndexAny(location[i:]+"/", "/?#")
+		i += strings.LastIndexByte(location[i:end], '@') + 1
+		whole, hosts = location[:i]+location[end:], location[i:end]
+	}
+	u, err := url.Parse(whole)
+	if err != nil || u.Scheme != scheme || u.User != nil && scheme != postgresScheme || u.Fragment != "" || u.Opaque != "" {
 		return nil, nil, badLocation(location, "it should be %s://…", scheme)
+	}
+	if hosts != "" {
+		u.Host = hosts
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -10,18 +10,29 @@ import (
 func TestParseShared(t *testing.T) {
 	for _, c := range []struct {
 		name, location string
-		want           sharedLocation
+		want           string // the database
+		of             sharedLocation
 		wrong          string // what the error names
 	}{
 		{name: "a table of two letters", location: "dynamodb://e3/forecast", wrong: `"e3" cannot be the name of a table`},
 		{name: "a table and a repository", location: "dynamodb://team/forecast",
-			want: sharedLocation{table: "team", repository: "forecast", objects: bucketLocation{Prefix: "team/forecast"}}},
+			want: "dynamodb://team", of: sharedLocation{repository: "forecast", objects: bucketLocation{Prefix: "team/forecast"}}},
 		{name: "one endpoint", location: "dynamodb://team/a?endpoint=http://127.0.0.1:4566&bucket=b-1&region=eu-west-1",
-			want: sharedLocation{table: "team", repository: "a", region: "eu-west-1", endpoint: "http://127.0.0.1:4566",
+			want: "dynamodb://team region=eu-west-1 endpoint=http://127.0.0.1:4566", of: sharedLocation{repository: "a",
 				objects: bucketLocation{Bucket: "b-1", Prefix: "team/a", Region: "eu-west-1"}}},
 		{name: "everything", location: "dynamodb://team/a.b?endpoint=http://d&s3-endpoint=https://s&bucket=bkt&prefix=/x/y/&s3-region=r2&region=r1&lease=2s",
-			want: sharedLocation{table: "team", repository: "a.b", region: "r1", endpoint: "http://d", lease: 2 * time.Second,
+			want: "dynamodb://team region=r1 endpoint=http://d", of: sharedLocation{repository: "a.b", lease: 2 * time.Second,
 				objects: bucketLocation{Bucket: "bkt", Prefix: "x/y", Region: "r2", Endpoint: "https://s"}}},
+		{name: "a database", location: "postgres://db.acme.example/e3/forecast",
+			want: "postgres://db.acme.example/e3", of: sharedLocation{repository: "forecast", objects: bucketLocation{Prefix: "e3/forecast"}}},
+		{name: "two hosts, a user and TLS", location: "postgres://ada@h1:5433,h2/e3/forecast?sslmode=verify-full&sslrootcert=/ca.pem&bucket=bkt&settle=1s",
+			want: "postgres://h1:5433,h2/e3 sslmode=verify-full sslrootcert=/ca.pem", of: sharedLocation{repository: "forecast", settle: time.Second, objects: bucketLocation{Bucket: "bkt", Prefix: "e3/forecast"}}},
+		{name: "a service", location: "postgres:///e3/forecast?service=team",
+			want: "postgres:///e3 service=team", of: sharedLocation{repository: "forecast", objects: bucketLocation{Prefix: "e3/forecast"}}},
+		{name: "a password of PostgreSQL", location: "postgres://ada:secret@h/e3/forecast", wrong: "~/.pgpass"},
+		{name: "a database without a repository", location: "postgres://h/e3", wrong: "<database>/<repository>"},
+		{name: "a host that is none", location: "postgres://h%20x/e3/forecast", wrong: "h%20x"},
+		{name: "one slash too few", location: "postgres:/h/e3/forecast", wrong: "postgres://h/e3/forecast"},
 		{name: "another scheme", location: "s3://team/a", wrong: "dynamodb://"},
 		{name: "no repository", location: "dynamodb://team", wrong: "dynamodb://team/<repository>"},
 		{name: "two repositories", location: "dynamodb://team/a/b", wrong: "<repository>"},
@@ -49,8 +60,19 @@ func TestParseShared(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if *got != c.want {
-				t.Errorf("got %+v, want %+v", *got, c.want)
+			where := got.database.String()
+			for _, p := range got.params() {
+				if p[1] != "" {
+					where += " " + p[0] + "=" + p[1]
+				}
+			}
+			if where != c.want {
+				t.Errorf("got the database %s, want %s", where, c.want)
+			}
+			rest := *got
+			rest.database, rest.defaults = nil, bucketLocation{}
+			if rest != c.of {
+				t.Errorf("got %+v, want %+v", rest, c.of)
 			}
 		})
 	}
@@ -70,11 +92,12 @@ func TestParseBucket(t *testing.T) {
 
 func FuzzParseLocation(f *testing.F) {
 	f.Add("dynamodb://team/a?endpoint=http://d&bucket=bkt&lease=2s")
+	f.Add("postgres://ada@h1:5433,h2/e3/forecast?sslmode=verify-full&bucket=bkt&settle=1s")
 	f.Add("s3://acme-e3/team/forecast?endpoint=http://127.0.0.1:7070")
 	f.Fuzz(func(t *testing.T, location string) {
 		if l, err := parseShared(location); err == nil {
 			again, err := parseShared(l.String())
-			if err != nil || again.table != l.table || again.repository != l.repository {
+			if err != nil || again.owner() != l.owner() || again.repository != l.repository {
 				t.Errorf("%q is shown as %q, which is %+v, %v", location, l, again, err)
 			}
 		} else if !errors.Is(err, ErrLocation) {

@@ -53,7 +53,7 @@ func (r *Repo) knowledgeFile(l *sharedLocation) (string, error) {
 		}
 		dir = filepath.Join(user, "e3")
 	}
-	name := objectstore.Sum([]byte("e3 known\x00" + l.String() + "\x00" + l.endpoint + "\x00" + l.region)).String()[:32]
+	name := objectstore.Sum([]byte("e3 known\x00" + l.String() + "\x00" + l.address())).String()[:32]
 	return filepath.Abs(filepath.Join(dir, "known-"+name+".json"))
 }
 

@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
 // Because says in a few words why a service did not answer: the network's error, without the list of tries.
@@ -37,13 +34,17 @@ func Because(err error) string {
 }
 
 // trying warns once that a service does not answer, or answers with faults, while it is retried.
-func trying(service, endpoint string, cfg aws.Config, warn func(error)) func(error) {
+func trying(service, where string, warn func(error)) func(error) {
 	var once sync.Once
-	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
-		endpoint = u.Host
-	}
-	where := cmp.Or(endpoint, cfg.Region)
 	return func(err error) {
 		once.Do(func() { warn(fmt.Errorf("%s at %s: %s; trying again", service, where, Because(err))) })
 	}
+}
+
+// host is the host of an endpoint, if it has one.
+func host(endpoint string) string {
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return endpoint
 }

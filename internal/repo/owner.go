@@ -1,25 +1,21 @@
 package repo
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode"
 
-	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/google/uuid"
 
 	"e3/objectstore"
 	"e3/objectstore/s3"
-	"e3/refstore/dynamo"
 )
 
 // ownerBlob names the repository of the objects beside it. Two repositories must never share a place: a collection of
@@ -47,20 +43,6 @@ func (o owner) encode() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// tableName identifies a table, through whichever endpoint: by its ARN or, as private servers may give all tables the
-// same ARN, by its random id, or else by the server.
-func tableName(endpoint string, is dynamo.Identity, region string) string {
-	if a, err := arn.Parse(is.ARN); err == nil && strings.Trim(a.AccountID, "0") != "" {
-		return is.ARN
-	}
-	u, err := url.Parse(endpoint)
-	if err == nil {
-		u.Host = strings.ToLower(u.Host)
-		endpoint = strings.TrimRight(u.String(), "/")
-	}
-	return cmp.Or(is.ID, endpoint, is.ARN, region)
-}
-
 // claimPlace claims a place for the objects of one repository, and returns the repository's id. A place claimed by an
 // interrupted init of the same shared repository keeps its id.
 func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
@@ -84,7 +66,7 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 	if err != nil {
 		return "", fmt.Errorf("create %s: %w", l, err)
 	}
-	if dynamo.ValidRepository(there.ID) {
+	if validID(there.ID) {
 		again := of.Table != "" && there.Of == of.Of && there.Table == of.Table
 		if again || there.ID == of.ID { // the answer to our own request was lost
 			return there.ID, nil
@@ -116,7 +98,7 @@ type place struct {
 	id      string // of the repository
 	command string // takes the objects over
 
-	shared string                                    // the location of the repository; "" if it is in a folder
+	shared string                                    // the repository, as its location names it; "" if it is in a folder
 	table  func(ctx context.Context) (string, error) // its tableName
 	root   string                                    // the folder of a repository in one
 	folder string                                    // its folderNumber

@@ -150,6 +150,7 @@ type stores struct {
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
 	plain   *members        // set if only jobs are held by leases, which records.Sweep does not know; else nil
 	far     bool            // other users may be on other machines
+	told    bool            // watches of records cost nothing, though they are far
 
 	overlaid bool          // what is written stays on this machine
 	programs *tools.Finder // of this machine
@@ -181,7 +182,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if s.plain != nil {
 		at = s.plain
 	}
-	q := queue.Options{Now: opts.Now, Polled: s.far}
+	q := queue.Options{Now: opts.Now, Polled: s.far && !s.told}
 	q.Answered = func(ctx context.Context, j *queue.Job) (bool, error) { return answered(ctx, r, j) }
 	if opts.TakeOver != nil {
 		q.TakeOver = func(ctx context.Context, j *queue.Job) {

@@ -58,7 +58,20 @@ func (t *traffic) of(service, operation string) *atomic.Int64 {
 	return nil
 }
 
-// Traffic returns the counts of requests that this process has sent to DynamoDB and S3 so far; nil if the repository
+// statement counts a statement of PostgreSQL, and logs it.
+func (t *traffic) statement(operation string, took time.Duration, err error) {
+	switch operation {
+	case "get", "list", "read a stream":
+		t.reads.Add(1)
+	default:
+		t.writes.Add(1)
+	}
+	if slog.Default().Enabled(context.Background(), slog.LevelDebug) {
+		slog.Debug("request", "topic", "requests", "service", "PostgreSQL", "operation", operation, "took", took, "error", err)
+	}
+}
+
+// Traffic returns the counts of requests that this process has sent to a database and S3 so far; nil if the repository
 // is on this machine.
 func (r *Repo) Traffic() *events.Traffic {
 	t := &events.Traffic{Reads: r.traffic.reads.Load(), Writes: r.traffic.writes.Load(), Gets: r.traffic.gets.Load(), Puts: r.traffic.puts.Load()}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 
-	"e3/executions"
 	"e3/internal/format/notation"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
@@ -30,7 +28,6 @@ import (
 	"e3/objectstore/s3"
 	"e3/refstore"
 	"e3/refstore/checked"
-	"e3/refstore/dynamo"
 	reffs "e3/refstore/fs"
 	"e3/refstore/lease"
 )
@@ -53,15 +50,14 @@ const settle = 16 * time.Minute
 // settling is how long after a process's last renewal its requests may still arrive.
 func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
 
-// openShared opens a repository in DynamoDB and S3.
+// openShared opens a repository in a database and S3.
 func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, error) {
-	cfg, err := awsConfig(ctx, l.region, l.endpoint)
+	conn, err := l.connect(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
-	cfg.APIOptions = append(cfg.APIOptions, r.traffic.count)
-	tries := trying("DynamoDB", l.endpoint, cfg, r.warn)
-	f, err := readSharedFormat(ctx, cfg, l, tries, r.warn)
+	r.onClose(conn.close)
+	f, err := readSharedFormat(ctx, conn, l, r.warn)
 	if err != nil {
 		return nil, err
 	}
@@ -74,37 +70,26 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		where.Endpoint = l.objects.Endpoint
 	}
 	where.Region = cmp.Or(where.Region, l.objects.Region)
+	var leases *lease.Leases
 	var sendsRecords, sendsDeletions sending
 	bucket, err := r.bucket(ctx, &where, &sendsDeletions)
 	if err != nil {
 		return nil, err
 	}
-	var records *dynamo.Store
-	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, command: r.takeCommand(), shared: r.Root, warn: r.warn, table: func(ctx context.Context) (string, error) {
-		is, err := records.Identity(ctx)
-		return tableName(l.endpoint, is, cfg.Region), err
-	}}
-	records, err = dynamo.Open(dynamo.Options{
-		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
-		Patience: r.opts.Outlast, Expired: r.expired(cfg), Spread: f.Partitions,
-		Permit: func(ctx context.Context, partition string, signed time.Time) error {
-			switch {
-			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
-				return nil
-			case partition == executions.GenerationPartition:
-				return nil
-			}
-			return sendsRecords(ctx, signed)
-		},
+	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, command: r.takeCommand(), shared: l.owner(), warn: r.warn, table: conn.identity}
+	records, err := conn.use(l.repository, f, writer{
+		bucket: bucket, place: r.place, patience: r.opts.Outlast,
+		sends: func(ctx context.Context, signed time.Time) error { return sendsRecords(ctx, signed) },
+		fence: func(ctx context.Context) (string, error) { return leases.Fence(ctx) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	leases := r.leases(records, bucket, l.lease, l.settle)
+	leases = r.leases(records, bucket, l.lease, l.settle)
 	sendsRecords, sendsDeletions = leases.Sending(), leases.Sending()
 	r.onClose(leases.Close)
 
-	here := l.here(f.ID, cfg.Region)
+	here := l.here(f.ID, conn.server())
 	copies, err := r.localStore(CacheDirVariable, os.UserCacheDir, here)
 	if err != nil {
 		return nil, err
@@ -117,11 +102,11 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
+	shared := &sharedRecords{sharedStore: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
 	summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
 	s := &stores{
 		records: summed, derived: summed, local: checked.New(links, false), here: copies,
-		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true,
+		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: conn.traits().lookups, far: true, told: conn.traits().told,
 		queue: queue.Store{Store: summed, Batch: checked.NewBatch(shared), Spread: f.Partitions},
 	}
 	r.formats = append(r.formats, sharedFormat(records, l.String()))
@@ -184,7 +169,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	}
 	cfg.APIOptions = append(cfg.APIOptions, r.traffic.count)
 	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
-		Dated: ownerBlob, Trying: trying("S3", l.Endpoint, cfg, r.warn), Expired: r.expired(cfg)}
+		Dated: ownerBlob, Trying: trying("S3", cmp.Or(host(l.Endpoint), cfg.Region), r.warn), Expired: r.expired(cfg)}
 	if deletions != nil {
 		o.Permit = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
 	}
@@ -237,9 +222,8 @@ func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle tim
 
 // here names this machine's folders of a repository. The id alone is not enough: it comes from the repository, and a
 // repository that copies another's id must not get at the links of the other.
-func (l *sharedLocation) here(id, region string) string {
-	server := cmp.Or(l.endpoint, region)
-	return objectstore.Sum([]byte("e3 here\x00" + server + "\x00" + l.table + "\x00" + l.repository + "\x00" + id)).String()[:32]
+func (l *sharedLocation) here(id, server string) string {
+	return objectstore.Sum([]byte("e3 here\x00" + server + "\x00" + l.repository + "\x00" + id)).String()[:32]
 }
 
 // localStore is a store of records on this machine for one repository.
@@ -288,9 +272,9 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state"), err
 }
 
-// sharedRecords are records in DynamoDB and the leases on them.
+// sharedRecords are records in a database and the leases on them.
 type sharedRecords struct {
-	*dynamo.Store
+	sharedStore
 	*lease.Leases
 	bucket *s3.Bucket
 	here   *localStore // files of this machine's processes
@@ -304,12 +288,7 @@ var _ interface {
 	refstore.Watcher
 } = (*sharedRecords)(nil)
 
-// PutSync is Put: an answered write to DynamoDB is durable.
-func (s *sharedRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	return s.Put(ctx, r)
-}
-
-// Sync does nothing: answered writes to DynamoDB and S3 are durable.
+// Sync does nothing: answered writes to a database and S3 are durable.
 func (s *sharedRecords) Sync(context.Context) error { return nil }
 
 // late is by how much unnamed data must be older than any live session to be removed: not every writer of a record
@@ -323,7 +302,7 @@ const longUpload = 24 * time.Hour
 // RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
 func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
 	return removeEach(
-		func() (int, error) { return s.Store.RemoveLeftovers(ctx, before.Add(-late)) },
+		func() (int, error) { return s.sharedStore.RemoveLeftovers(ctx, before.Add(-late)) },
 		func() (int, error) { return s.Leases.SweepClaims(ctx) },
 		func() (int, error) { return removeUploads(ctx, s.bucket, before, s.warn) },
 	)

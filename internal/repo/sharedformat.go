@@ -5,49 +5,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
 	"e3/internal/host/modes"
-	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"
-	"e3/refstore/dynamo"
 )
 
 // readSharedFormat reads a shared repository's description, and reports a damaged text to warn.
-func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying, warn func(error)) (*format, error) {
-	o := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying}
-	records, err := dynamo.Open(o)
+func readSharedFormat(ctx context.Context, c connection, l *sharedLocation, warn func(error)) (*format, error) {
+	records, err := c.describe(l.repository)
 	if err != nil {
 		return nil, err
 	}
 	f, err := sharedFormat(records, l.String()).load(ctx, warn)
-	if none := errors.Is(err, dynamo.ErrNoTable); none || errors.Is(err, refstore.ErrNotFound) {
-		where := "in the region " + cfg.Region
-		if l.endpoint != "" {
-			where = "on " + l.endpoint
+	if err == nil {
+		if f.Objects == nil || f.Objects.Bucket == "" {
+			return nil, fmt.Errorf("open repository: %s does not say where its objects are", l)
 		}
-		if none {
-			where += ", where the table does not exist"
-		}
-		return nil, fmt.Errorf("%w at %s %s; if that is the place, make one with: %s", ErrNoRepository, l, where, l.initCommand())
+		return f, nil
 	}
-	if err != nil {
-		if other := dynamo.OtherTable(ctx, o, err); other != nil {
-			return nil, badLocation(l.String(), "%v", other)
-		}
-		return nil, fmt.Errorf("open %s: %w", l, err)
+	missing, other := c.explain(ctx, l.repository, err)
+	if missing != "" {
+		missing = ", where " + missing + " does not exist"
 	}
-	if f.Objects == nil || f.Objects.Bucket == "" {
-		return nil, fmt.Errorf("open repository: %s does not say where its objects are", l)
+	switch {
+	case missing != "", errors.Is(err, refstore.ErrNotFound):
+		return nil, fmt.Errorf("%w at %s %s%s; if that is the place, make one with: %s", ErrNoRepository, l, c.where(), missing, l.initCommand())
+	case other != nil:
+		return nil, badLocation(l.String(), "%v", other)
 	}
-	return f, nil
+	return nil, fmt.Errorf("open %s: %w", l, err)
 }
 
 // Created is a new repository, and what its owner should know.
@@ -55,6 +45,7 @@ type Created struct {
 	Repository string       // its folder or location
 	Objects    string       // where its objects are; "" if in the folder
 	Table      string       // the table that was made; "" if it existed
+	Schema     string       // the schema that was made, with its database; "" if it existed
 	Bucket     string       // the bucket that was made; "" if it existed
 	Access     modes.Access // to a folder; "" where there is none
 	Group      string       // of a shared folder
@@ -66,6 +57,9 @@ func (c *Created) Extras() string {
 	var made []string
 	if c.Table != "" {
 		made = append(made, "table "+c.Table)
+	}
+	if c.Schema != "" {
+		made = append(made, "schema "+c.Schema)
 	}
 	if c.Bucket != "" {
 		made = append(made, "bucket "+c.Bucket)
@@ -88,7 +82,7 @@ type InitOptions struct {
 }
 
 // Init makes an empty repository at a location: in a folder, in a folder with objects at an s3:// location, or in
-// DynamoDB and S3, where it makes the table and the bucket if they are missing.
+// a database and S3, where it makes the table or schema and the bucket if they are missing.
 func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err error) {
 	objects := o.Objects
 	if err := CheckFolder(location); err != nil {
@@ -163,12 +157,14 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if l.objects.Bucket == "" {
 		return nil, badLocation(l.String(), "a new repository needs a bucket: %s", l.initCommand())
 	}
-	cfg, err := awsConfig(ctx, l.region, l.endpoint)
+	r := &Repo{opts: Options{Getenv: os.Getenv}}
+	conn, err := l.connect(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
+	defer conn.close() // all writes were answered
 	// This comes first, because a wrong name or region should not make a bucket.
-	f, err := readSharedFormat(ctx, cfg, l, nil, func(error) {})
+	f, err := readSharedFormat(ctx, conn, l, func(error) {})
 	switch {
 	case err == nil:
 		return nil, fmt.Errorf("%w at %s, with its objects at %s", ErrExists, l, f.Objects)
@@ -176,32 +172,30 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 		return nil, err
 	}
 	place := l.objects
-	if place.Endpoint == "" {
-		place.Endpoint = l.endpoint // one server for both
-	}
+	place.Endpoint = cmp.Or(place.Endpoint, l.defaults.Endpoint)
 	c := &Created{Repository: l.String(), Objects: place.String()}
 	defer func() { err = c.failed(err) }()
 	bucket, err := c.makeBucket(ctx, &place)
 	if err != nil {
 		return nil, err
 	}
-	opts := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket: bucket}}
-	table, err := dynamo.CreateTable(ctx, opts)
-	if table.Created {
-		c.Table = l.table
-	}
-	if err != nil {
+	if err := conn.create(ctx, c, place.Bucket); err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	records, err := dynamo.Open(opts)
+	of := owner{Of: l.owner()}
+	if of.Table, err = conn.identity(ctx); err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	id, err := claimPlace(ctx, bucket, &place, of)
 	if err != nil {
 		return nil, err
 	}
-	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: tableName(l.endpoint, table.Identity, cfg.Region)})
+	f = &format{ID: id, Objects: &place, Partitions: conn.traits().spread}
+	text, err := f.encode()
 	if err != nil {
 		return nil, err
 	}
-	text, err := (&format{ID: id, Objects: &place, Partitions: true}).encode()
+	records, err := conn.describe(l.repository)
 	if err != nil {
 		return nil, err
 	}
@@ -215,23 +209,8 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	c.Advice = append(backupAdvice(l, place.Bucket, table.Recoverable), bucketAdvice...)
+	c.Advice = append(c.Advice, bucketAdvice...)
 	return c, nil
-}
-
-// backupAdvice says how to make restoring a repository to a point in time possible, if the server can. Objects that
-// an older table names may have been deleted from the bucket since.
-func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string {
-	if recoverable == nil {
-		return nil
-	}
-	advice := []string{"beside point-in-time recovery of the table, turn on versioning of the bucket, since what a record replaces is deleted there: " +
-		"aws s3api put-bucket-versioning --bucket " + bucket + " --versioning-configuration Status=Enabled; and a lifecycle that expires noncurrent versions after as many days"}
-	if !*recoverable {
-		advice = append([]string{"turn on point-in-time recovery of the table: aws dynamodb update-continuous-backups --table-name " + l.table +
-			" --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"}, advice...)
-	}
-	return advice
 }
 
 // makeBucket makes the bucket if need be. It fills in a region that was found elsewhere, so that other users need not
@@ -256,52 +235,4 @@ func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
 	return bucket, nil
-}
-
-// blobs keep data too large for DynamoDB in a bucket. Without a bucket they only serve to read the bucket's location.
-type blobs struct {
-	bucket *s3.Bucket
-	place  *place // asked before the first put or delete; nil while a repository is made
-}
-
-func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
-	if err := b.place.writes(ctx); err != nil {
-		return err
-	}
-	return b.bucket.PutBlob(ctx, name, data)
-}
-
-func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
-	if b.bucket == nil {
-		return nil, fmt.Errorf("%s: %w: what a repository says of itself is not that large", name, refstore.ErrInvalid)
-	}
-	r, err := b.bucket.OpenBlob(ctx, name, offset)
-	return r, blobError(err)
-}
-
-// DeleteBlob refuses to delete a blob that may be another repository's: a table that was restored under another name
-// names the same blobs as the original.
-func (b blobs) DeleteBlob(ctx context.Context, name string) error {
-	if err := b.place.replaces(ctx); err != nil {
-		return err
-	}
-	return blobError(b.bucket.DeleteBlob(ctx, name))
-}
-
-func (b blobs) ListBlobs(ctx context.Context, prefix string) iter.Seq2[dynamo.Blob, error] {
-	return func(yield func(dynamo.Blob, error) bool) {
-		for blob, err := range b.bucket.ListBlobs(ctx, prefix) {
-			if !yield(dynamo.Blob{Name: blob.Name, Size: blob.Size, Modified: blob.Time}, err) {
-				return
-			}
-		}
-	}
-}
-
-// blobError turns the error of a missing blob into the error of a missing record.
-func blobError(err error) error {
-	if errors.Is(err, objectstore.ErrNotFound) {
-		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)
-	}
-	return err
 }

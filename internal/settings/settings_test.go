@@ -413,7 +413,7 @@ func TestRunsOf(t *testing.T) {
 func TestSetRunsRefuses(t *testing.T) {
 	s := &settings.Settings{}
 	for name, err := range map[string]error{
-		"executor":  s.SetRuns("", func(r *settings.Runs) { r.Executor = "cloud" }),
+		"executor":  s.SetRuns("", func(r *settings.Runs) { r.Executor = "./cloud.yaml" }),
 		"queue":     s.SetRuns("prod", func(r *settings.Runs) { r.Queue = "a b" }),
 		"workspace": s.SetRuns("a/b", func(r *settings.Runs) { r.Queue = "a" }),
 	} {

@@ -11,6 +11,7 @@ import (
 	"e3/refstore/fs"
 	"e3/refstore/lease"
 	"e3/refstore/mem"
+	"e3/refstore/postgres"
 	"e3/refstore/refstoretest"
 )
 
@@ -22,9 +23,10 @@ type leased struct {
 
 func TestConformance(t *testing.T) {
 	stores := map[string]func(t *testing.T) refstore.Store{
-		"mem":    func(*testing.T) refstore.Store { return mem.New() },
-		"fs":     func(t *testing.T) refstore.Store { return openFS(t, t.TempDir()) },
-		"dynamo": func(t *testing.T) refstore.Store { return openDynamo(t, testserver.Minidyn(t)) },
+		"mem":      func(*testing.T) refstore.Store { return mem.New() },
+		"fs":       func(t *testing.T) refstore.Store { return openFS(t, t.TempDir()) },
+		"postgres": openPostgres,
+		"dynamo":   func(t *testing.T) refstore.Store { return openDynamo(t, testserver.Minidyn(t)) },
 		// One request in ten is delivered twice.
 		"dynamo behind a proxy that tries again": func(t *testing.T) refstore.Store {
 			proxy := testserver.NewProxy(t, testserver.Minidyn(t))
@@ -56,6 +58,24 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// openPostgres opens a repository in a database of its own.
+func openPostgres(t *testing.T) refstore.Store {
+	o := postgres.Options{Address: testserver.Postgres(t), Repository: "repository", Conns: 4}
+	if _, err := postgres.Init(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, err := postgres.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // openDynamo opens a repository in a table of a server of its own.

@@ -51,6 +51,18 @@ func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	}
 }
 
+// Fence returns the session that must be alive for a write to take effect, in a store that checks this with the write; ""
+// if this process has none. It waits while the session is suspended, and returns ErrLost once it is lost.
+func (l *Leases) Fence(ctx context.Context) (session string, err error) {
+	if err := l.stands(ctx); err != nil {
+		return "", err
+	}
+	if s := l.session.Load(); s != nil {
+		return s.name(), nil
+	}
+	return "", nil
+}
+
 // ahead is the difference between a date and the lease's clock, whose origin is arbitrary.
 func (l *Leases) ahead(date time.Time) time.Duration {
 	return time.Duration(date.UnixNano()) - l.o.Elapsed()

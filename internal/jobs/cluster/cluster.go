@@ -1,9 +1,8 @@
-// Package cluster has the scheduler of a cluster start workers. For each job of a run it submits a script that is "e3 worker
-// --job", follows its state, and cancels it. What knows one scheduler is a [Scheduler]; all else is here.
+// Package cluster has a cluster's scheduler start workers. For each job of a run it submits a script that is "e3 worker --job",
+// follows its state, and cancels it. What knows one scheduler is a [Scheduler]; all else is here.
 //
-// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job
-// that the scheduler starts again while its first copy continues, a job that was submitted twice because an answer was
-// lost, and a job for which no run waits any more.
+// It decides nothing: the queue's leases settle which worker executes a job. So these are harmless: a job that is started
+// again while its first copy continues, one that was submitted twice, and one for which no run waits any more.
 package cluster
 
 import (
@@ -29,12 +28,17 @@ type Options struct {
 	// Logs is a folder of this submitter's own, preferably shared by the nodes, for the output of running scripts, which
 	// explains failures; "" keeps nothing.
 	Logs string
-	Warn func(string) // receives warnings for the user; nil: they are dropped
+	Warn func(string) // receives warnings for the user
 }
 
 const (
 	gather       = 200 * time.Millisecond // how long a job waits for others to share a batch
 	maxTargets   = 500                    // jobs in one cancellation
+	maxName      = 100                    // bytes
+	maxTail      = 2 << 10                // bytes of a log in a message
+	tailLen      = 5                      // lines
+	atOnce       = 4                      // submissions
+	unseen       = 10 * time.Second       // how long it may take to list what was submitted; a job is missed for two polls, too
 	minPoll      = time.Second
 	maxPoll      = 5 * time.Second
 	jobsPerPoll  = 250 // jobs that lengthen the pause between polls by a second
@@ -60,8 +64,6 @@ type Submitter struct {
 	submissions map[string]*submission
 	report      func(dispatch.Gone)
 	failing     map[string]bool // calls of the scheduler
-
-	wakeSubmit, wakeFollow chan struct{} // each holds a signal
 }
 
 // A job is a job for which the scheduler starts a worker.
@@ -93,13 +95,7 @@ func (j *job) target() string {
 
 // New returns a submitter for a scheduler.
 func New(scheduler Scheduler, o Options) *Submitter {
-	if o.Warn == nil {
-		o.Warn = func(string) {}
-	}
-	s := &Submitter{
-		scheduler: scheduler, traits: scheduler.Traits(), o: o, jobs: make(map[string]*job), submissions: make(map[string]*submission),
-		failing: make(map[string]bool), wakeSubmit: make(chan struct{}, 1), wakeFollow: make(chan struct{}, 1),
-	}
+	s := &Submitter{scheduler: scheduler, traits: scheduler.Traits(), o: o, jobs: map[string]*job{}, submissions: map[string]*submission{}, failing: map[string]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(s.submitAll)
 	s.done.Go(s.follow)
@@ -107,10 +103,9 @@ func New(scheduler Scheduler, o Options) *Submitter {
 }
 
 // Close ends the submitter. Jobs of the scheduler that were not cancelled continue.
-func (s *Submitter) Close() error {
+func (s *Submitter) Close() {
 	s.stop()
 	s.done.Wait()
-	return nil
 }
 
 // Submit submits jobs soon, jobs with equal demands in batches. A job that the scheduler refuses is reported as gone
@@ -118,27 +113,13 @@ func (s *Submitter) Close() error {
 func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return errors.New("the submitter is closed")
-	}
 	for _, j := range jobs {
-		if there := s.jobs[j.ID]; there != nil && !there.cancelled {
-			continue
+		if there := s.jobs[j.ID]; there == nil || there.cancelled {
+			s.jobs[j.ID] = &job{Job: j}
+			s.waiting = append(s.waiting, s.jobs[j.ID])
 		}
-		submitted := &job{Job: j}
-		s.jobs[j.ID] = submitted
-		s.waiting = append(s.waiting, submitted)
 	}
-	signal(s.wakeSubmit)
 	return nil
-}
-
-// signal wakes a waiter, now or at its next wait.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // Gone has all jobs reported that the scheduler has ended or refused, whether or not their worker had finished them: the
@@ -161,17 +142,14 @@ func (s *Submitter) forget(j *job) bool {
 	if s.jobs[j.ID] == j {
 		delete(s.jobs, j.ID)
 	}
-	of := j.of
-	if of == nil {
-		return true
+	x := j.of
+	if x == nil || x.jobs[j.index] != j {
+		return x == nil
 	}
-	if of.jobs[j.index] != j {
-		return false
-	}
-	s.o.dropLog(of.Token, j.index)
-	of.jobs[j.index] = nil
-	if of.unfinished--; of.unfinished == 0 {
-		delete(s.submissions, of.Token)
+	s.o.dropLog(x.Token, j.index)
+	x.jobs[j.index] = nil
+	if x.unfinished--; x.unfinished == 0 {
+		delete(s.submissions, x.Token)
 	}
 	return true
 }
@@ -187,8 +165,8 @@ func (s *Submitter) Finished(id string) {
 
 // Cancel ends jobs. It retries until the context is done, but tries at least once.
 func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
+	var targets []string
 	s.mu.Lock()
-	of := make(map[*submission]bool)
 	for _, id := range ids {
 		j := s.jobs[id]
 		if j == nil || j.cancelled {
@@ -199,26 +177,11 @@ func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 			s.waiting = slices.DeleteFunc(s.waiting, func(w *job) bool { return w == j })
 			s.end(j, "", "")
 		} else if j.of.id != "" { // otherwise the submission cancels it
-			of[j.of] = true
-		}
-	}
-	var targets []string
-	for x := range of {
-		targets = append(targets, x.cancelled()...)
-	}
-	s.mu.Unlock()
-	slices.Sort(targets)
-	return s.cancel(ctx, targets)
-}
-
-// cancelled lists the cancelled jobs of a submission. The caller holds the lock.
-func (x *submission) cancelled() (targets []string) {
-	for _, j := range x.jobs {
-		if j != nil && j.cancelled {
 			targets = append(targets, j.target())
 		}
 	}
-	return targets
+	s.mu.Unlock()
+	return s.cancel(ctx, targets)
 }
 
 // lasting is a context for a call whose outcome is wanted: it ends some time after ctx.
@@ -235,14 +198,14 @@ func (s *Submitter) cancel(ctx context.Context, targets []string) error {
 			call, done := lasting(ctx)
 			err := s.scheduler.Cancel(call, batch)
 			done()
-			if err == nil {
-				s.says("cancel", "", nil)
-				break
-			}
-			if errors.Is(err, ErrTemporary) {
+			temporary := errors.Is(err, ErrTemporary)
+			if err == nil || temporary {
 				s.says("cancel", "does not answer, trying again", err)
 			}
-			if !errors.Is(err, ErrTemporary) || backoff.Wait(ctx, wait) != nil {
+			if err == nil {
+				break
+			}
+			if !temporary || backoff.Wait(ctx, wait) != nil {
 				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
 			}
 		}

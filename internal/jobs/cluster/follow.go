@@ -15,31 +15,19 @@ import (
 
 // follow polls the states of the jobs until the submitter is closed.
 func (s *Submitter) follow() {
-	wait := minPoll
-	for {
-		s.mu.Lock()
-		n := 0
-		for _, x := range s.submissions {
-			if x.id != "" {
-				n += x.unfinished
-			}
-		}
-		s.mu.Unlock()
-		if n == 0 {
-			select {
-			case <-s.wakeFollow:
-			case <-s.ctx.Done():
-				return
-			}
-		}
+	for wait := minPoll; ; {
+		n := s.submittedJobs()
 		if backoff.Wait(s.ctx, max(wait, min(minPoll+time.Duration(n/jobsPerPoll)*time.Second, maxPoll))) != nil {
 			return
 		}
-		if err := s.poll(s.ctx); err == nil {
+		if n == 0 {
+			continue
+		}
+		err := s.poll(s.ctx)
+		if wait = min(2*wait, maxRetry); err == nil {
 			wait = minPoll
-			s.says("list", "", nil)
-		} else if s.ctx.Err() == nil {
-			wait = min(2*wait, maxRetry)
+		}
+		if s.ctx.Err() == nil {
 			s.says("list", "does not answer, trying again", err)
 		}
 	}
@@ -79,7 +67,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	asked := slices.Collect(maps.Keys(unclear))
-	err = parallel.AtMost(ctx, max(s.traits.AtOnce, 1), len(asked), func(ctx context.Context, k int) error {
+	err = parallel.AtMost(ctx, atOnce, len(asked), func(ctx context.Context, k int) error {
 		return s.explain(ctx, asked[k], unclear[asked[k]], began)
 	})
 	if err != nil {
@@ -91,7 +79,6 @@ func (s *Submitter) poll(ctx context.Context) error {
 // compare takes in what a poll says of a submission. It adds what must be cancelled, and returns the jobs that are not
 // listed or have failed. The caller holds the lock.
 func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[string]bool) (unclear []*job) {
-	again := false
 	for _, j := range x.jobs {
 		if j == nil {
 			continue
@@ -105,16 +92,11 @@ func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[stri
 		switch {
 		case l.State == Ended:
 			s.endWith(j, l)
-		case j.cancelled:
-			again = again || l.State == Alive // it was not cancelled after all
+		case j.cancelled && l.State == Alive: // it was not cancelled after all
+			cancel[j.target()] = true
 		case l.Held != "" && x.warned != l.Held:
 			x.warned = l.Held
 			defer s.o.Warn(fmt.Sprintf("%s's job %s (%s) does not start without help: %s", s.traits.Name, j.target(), x.Name, l.Held))
-		}
-	}
-	if again {
-		for _, target := range x.cancelled() {
-			cancel[target] = true
 		}
 	}
 	return unclear
@@ -122,11 +104,11 @@ func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[stri
 
 // endWith ends a job that the scheduler has ended. The caller holds the lock.
 func (s *Submitter) endWith(j *job, l Listed) {
-	where := ""
+	message := fmt.Sprintf("%s's job %s", s.traits.Name, j.target())
 	if l.Node != "" {
-		where = " on " + l.Node
+		message += " on " + l.Node
 	}
-	message := fmt.Sprintf("%s's job %s%s %s", s.traits.Name, j.target(), where, l.How)
+	message += " " + l.How
 	if text := s.o.readLog(j.of.Token, j.index); text != "" && l.Reason != executions.ReasonCancelled {
 		message += ": " + text
 	}
@@ -138,7 +120,7 @@ func (s *Submitter) endWith(j *job, l Listed) {
 func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, began time.Time) error {
 	known := make(map[int]Listed)
 	err := s.scheduler.Explain(ctx, x.id, x.Token, func(l Listed) { known[l.Index] = l })
-	if err != nil && !errors.Is(err, ErrUnknown) {
+	if errors.Is(err, ErrTemporary) {
 		return err
 	}
 	s.mu.Lock()
@@ -155,7 +137,7 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, beg
 			j.missed = time.Time{}
 		case j.missed.IsZero():
 			j.missed = began // the scheduler may name only some of many pending jobs: the next poll decides
-		case began.Sub(j.missed) >= s.traits.Unseen:
+		case began.Sub(j.missed) >= unseen:
 			s.endWith(j, Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"})
 		}
 	}

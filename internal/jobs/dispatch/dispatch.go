@@ -120,7 +120,8 @@ var (
 // end. If this process has lost its lease for good, the job continues, and the error wraps refstore.ErrLost.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
 	began := d.o.Now()
-	if _, err := req.Load(ctx); err != nil { // this also stores directories that gather several outputs
+	task, err := req.Load(ctx)
+	if err != nil { // this also stores directories that gather several outputs
 		return executions.Result{}, err
 	}
 	name := d.o.Queue
@@ -128,7 +129,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 		name = req.Policy.Queue
 	}
 	job := Job(req, name)
-	job.Host = d.o.Host
+	job.Host, job.Object = d.o.Host, object(req.Task, task)
 	r, err := d.run(job.Queue, job.Run)
 	if err != nil {
 		return executions.Result{}, err

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -28,6 +29,7 @@ type Profile struct {
 	own      map[string]string // placeholders
 	array    int               // jobs in a batch
 	index    string            // the variable of a job's index in it
+	lines    map[string]*yaml.Node
 }
 
 // What a profile has, and the groups that its patterns must and may have. States are in the order in which they are tried.
@@ -35,14 +37,14 @@ var (
 	keys     = []string{"submit", "submitted", "status", "listed", "cancel", "input", "explain", "explained", "states", "messages", "timeout", "name", "values", "array", "index", "reserved", "unset", "keep"}
 	required = keys[:5]
 	states   = []string{"waiting", "running", "held", "ending", "cancelled", "timeout", "oom", "lost", "refused", "failed", "done"}
-	messages = []string{"temporary", "limit", "unknown", "none"}
+	parts    = map[string][]string{"states": states, "messages": {"temporary", "limit", "unknown", "none"}, "values": nil}
 	must     = map[string][]string{"submitted": {"id"}, "listed": {"id", "token"}}
 	may      = []string{"id", "token", "index", "state", "reason", "node", "exit", "signal"}
 )
 
 // Decode reads the text of a profile. Its errors say the line of the file, and what to write there.
 func Decode(name, file string, text []byte) (*Profile, error) {
-	p := &Profile{Name: name, file: file, texts: map[string]template{}, patterns: map[string]*regexp.Regexp{}, own: map[string]string{}, array: 1}
+	p := &Profile{Name: name, file: file, texts: map[string]template{}, patterns: map[string]*regexp.Regexp{}, own: map[string]string{}, array: 1, lines: map[string]*yaml.Node{}}
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("%s: it is longer than the %d KiB of a profile", file, MaxSize>>10)
 	}
@@ -53,23 +55,22 @@ func Decode(name, file string, text []byte) (*Profile, error) {
 	if len(doc.Content) == 0 {
 		return nil, fmt.Errorf("%s: the file is empty; one to begin with: e3 executor show sge", file)
 	}
-	lines := map[string]*yaml.Node{}
-	if err := p.each(doc.Content[0], "a profile", keys, lines, p.field); err != nil {
+	if err := p.each(doc.Content[0], "", keys); err != nil {
 		return nil, err
 	}
 	for _, key := range required {
-		if lines[key] == nil {
+		if p.lines[key] == nil {
 			return nil, p.fault(doc.Content[0], "it lacks %q", key)
 		}
 	}
-	for _, both := range [][2]string{{"explain", "explained"}, {"array", "index"}} {
-		if (lines[both[0]] == nil) != (lines[both[1]] == nil) {
-			return nil, p.fault(doc.Content[0], "%s and %s go together", both[0], both[1])
+	for one, other := range map[string]string{"explain": "explained", "array": "index"} {
+		if (p.lines[one] == nil) != (p.lines[other] == nil) {
+			return nil, p.fault(doc.Content[0], "%s and %s go together", one, other)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.texts)) {
 		if err := p.check(key, p.texts[key]); err != nil {
-			return nil, p.fault(lines[key], "%s: %w", key, err)
+			return nil, p.fault(p.lines[key], "%s: %w", key, err)
 		}
 	}
 	return p, nil
@@ -79,24 +80,22 @@ func (p *Profile) fault(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", p.file, n.Line, fmt.Errorf(format, args...))
 }
 
-// each reads the fields of a mapping, and fills seen; known nil: any.
-func (p *Profile) each(n *yaml.Node, what string, known []string, seen map[string]*yaml.Node, read func(key string, n *yaml.Node) error) error {
+// each reads the fields of a mapping, whose keys it puts after a prefix; known nil: any.
+func (p *Profile) each(n *yaml.Node, prefix string, known []string) error {
+	what := cmp.Or(strings.TrimSuffix(prefix, "."), "a profile")
 	if n.Kind != yaml.MappingNode {
 		return p.fault(n, "%s is a mapping of names to texts", what)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i].Value
+		key, value := n.Content[i].Value, n.Content[i+1]
 		switch {
 		case known != nil && !slices.Contains(known, key):
 			return p.fault(n.Content[i], "%s has no %q; %s", what, key, near(key, known))
-		case seen[key] != nil:
+		case p.lines[prefix+key] != nil:
 			return p.fault(n.Content[i], "%q is there twice", key)
 		}
-		seen[key] = n.Content[i+1]
-		if n := seen[key]; n.Kind != yaml.ScalarNode && key != "states" && key != "messages" && key != "values" {
-			return p.fault(n, "%s is a text; write several lines after \"|\"", key)
-		}
-		if err := read(key, seen[key]); err != nil {
+		p.lines[prefix+key] = value
+		if err := p.field(prefix+key, value); err != nil {
 			return err
 		}
 	}
@@ -112,16 +111,20 @@ func near(word string, known []string) string {
 
 // field reads a field of the profile.
 func (p *Profile) field(key string, n *yaml.Node) (err error) {
-	seen := map[string]*yaml.Node{}
-	switch key {
-	case "states":
-		return p.each(n, key, states, seen, func(name string, n *yaml.Node) error { return p.pattern(key+"."+name, n, "^(?:", ")$") })
-	case "messages":
-		return p.each(n, key, messages, seen, func(name string, n *yaml.Node) error { return p.pattern(key+"."+name, n, "(?m)", "") })
-	case "submitted", "listed", "explained":
-		return p.pattern(key, n, "(?m)", "")
-	case "reserved", "unset", "keep":
+	part, name, within := strings.Cut(key, ".")
+	if known, mapping := parts[part]; mapping && !within {
+		return p.each(n, part+".", known)
+	}
+	if n.Kind != yaml.ScalarNode {
+		return p.fault(n, "%s is a text; write several lines after \"|\"", key)
+	}
+	switch part {
+	case "states", "reserved", "unset", "keep":
 		return p.pattern(key, n, "^(?:", ")$")
+	case "messages", "submitted", "listed", "explained":
+		return p.pattern(key, n, "(?m)", "")
+	case "values":
+		p.own[name] = n.Value
 	case "name":
 		p.Name = n.Value
 	case "index":
@@ -130,11 +133,6 @@ func (p *Profile) field(key string, n *yaml.Node) (err error) {
 		if p.array, err = strconv.Atoi(n.Value); err != nil || p.array < 1 {
 			return p.fault(n, "array is the number of jobs that one may have, not %q", n.Value)
 		}
-	case "values":
-		return p.each(n, key, nil, seen, func(name string, n *yaml.Node) error {
-			p.own[name] = n.Value
-			return nil
-		})
 	case "timeout":
 		if p.timeout, err = notation.DurationOf(n.Value); err != nil || p.timeout <= 0 {
 			return p.fault(n, "timeout is a duration like 2m, not %q", n.Value)
@@ -166,10 +164,10 @@ func (p *Profile) pattern(key string, n *yaml.Node, before, after string) error 
 
 // check checks the placeholders of a text.
 func (p *Profile) check(key string, t template) error {
-	v := (&Options{Program: "e3"}).values(p, &cluster.Batch{Jobs: nothing.Jobs})
+	v := (&Options{}).values(p, nothing)
 	switch key {
 	case "submit", "input":
-		v = (&Options{Program: "e3"}).values(p, &cluster.Batch{Token: "t", Name: "n", Script: "s", Logs: "l", Jobs: nothing.Jobs})
+		v = (&Options{}).values(p, &cluster.Batch{Token: "t", Name: "n", Script: "s", Jobs: nothing.Jobs})
 	case "explain":
 		v.of["id"], v.of["token"] = "1", "t"
 	case "cancel":

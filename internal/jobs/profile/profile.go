@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"e3/executions"
 	"e3/internal/jobs/cluster"
@@ -32,24 +31,16 @@ type Options struct {
 	Args      []string          // ${args}
 	Resources map[string]string // its names for resources; one that is called "" is not asked for
 	Queue     string            // ${queue} of tasks that name none; "": it has no value
-	Program   string            // ${program}
 	Env       []string          // of its commands
 	Told      func(words []string, input, answer string, err error)
 }
 
-// Scheduler is the scheduler of a profile.
+// Scheduler is the scheduler of a profile, a [cluster.Scheduler].
 type Scheduler struct {
 	*Profile
 	c cluster.Commands
 	o Options
 }
-
-var _ cluster.Scheduler = (*Scheduler)(nil)
-
-const (
-	atOnce = 4
-	unseen = 10 * time.Second // most schedulers list at once what they have taken
-)
 
 // Scheduler returns the scheduler. Its commands must be on this machine.
 func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
@@ -64,12 +55,9 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 	if i := slices.IndexFunc(o.Args, func(arg string) bool { return p.matches("reserved", arg) }); i >= 0 {
 		return nil, fmt.Errorf("argument %q of %s: e3 sets this itself", o.Args[i], p.Name)
 	}
-	for _, key := range []string{"submit", "status", "explain", "cancel"} {
-		if words, _ := cluster.Words(string(p.texts[key])); len(words) > 0 { // explain is optional
-			if _, err := exec.LookPath(words[0]); err != nil {
-				return nil, fmt.Errorf("submit to %s: its commands are not on this machine: %w (run e3 start where you would type %s)", p.Name, err, words[0])
-			}
-		}
+	words, _ := cluster.Words(string(p.texts["submit"]))
+	if _, err := exec.LookPath(words[0]); err != nil {
+		return nil, fmt.Errorf("submit to %s: its commands are not on this machine: %w (run e3 start where you would type %s)", p.Name, err, words[0])
 	}
 	o.Env = slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -82,9 +70,9 @@ func (p *Profile) Scheduler(o Options) (*Scheduler, error) {
 // nothing is a batch for commands that need none.
 var nothing = &cluster.Batch{Jobs: []queue.Job{{}}}
 
-// Traits implements [cluster.Scheduler].
+// Traits implements [cluster.Scheduler], as do the methods that follow.
 func (s *Scheduler) Traits() cluster.Traits {
-	return cluster.Traits{Name: s.Name, Array: s.array, Index: s.index, AtOnce: atOnce, Unseen: unseen}
+	return cluster.Traits{Name: s.Name, Array: s.array, Index: s.index}
 }
 
 // Demands implements [cluster.Scheduler]: the command, without what differs between batches. It refuses what the profile has
@@ -121,7 +109,6 @@ func (s *Scheduler) run(ctx context.Context, key string, v *values) (string, err
 	return s.c.Run(ctx, "", words, "LC_ALL=C")
 }
 
-// Submit implements [cluster.Scheduler].
 func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, err error) {
 	if s.texts["submit"].has("script_file") {
 		if b.Logs == "" {
@@ -142,7 +129,6 @@ func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, er
 	return id, err
 }
 
-// List implements [cluster.Scheduler].
 func (s *Scheduler) List(ctx context.Context, visit func(cluster.Listed)) error {
 	out, err := s.run(ctx, "status", s.o.values(s.Profile, nothing))
 	var failed *cluster.CommandError
@@ -155,7 +141,6 @@ func (s *Scheduler) List(ctx context.Context, visit func(cluster.Listed)) error 
 	return err
 }
 
-// Explain implements [cluster.Scheduler].
 func (s *Scheduler) Explain(ctx context.Context, id, token string, visit func(cluster.Listed)) error {
 	if s.texts["explain"] == "" {
 		return cluster.ErrUnknown
@@ -169,7 +154,6 @@ func (s *Scheduler) Explain(ctx context.Context, id, token string, visit func(cl
 	return err
 }
 
-// Cancel implements [cluster.Scheduler].
 func (s *Scheduler) Cancel(ctx context.Context, ids []string) error {
 	most := 100
 	if s.texts["cancel"].has("id") {
@@ -177,7 +161,7 @@ func (s *Scheduler) Cancel(ctx context.Context, ids []string) error {
 	}
 	calls := slices.Collect(slices.Chunk(ids, most))
 	errs := make([]error, len(calls))
-	parallel.AtMost(ctx, atOnce, len(calls), func(ctx context.Context, k int) error {
+	parallel.AtMost(ctx, 4, len(calls), func(ctx context.Context, k int) error {
 		v := s.o.values(s.Profile, nothing)
 		v.of["id"], v.lists["${ids}"] = calls[k][0], calls[k]
 		if _, err := s.run(ctx, "cancel", v); !errors.Is(err, cluster.ErrUnknown) {
@@ -229,13 +213,17 @@ func (s *Scheduler) read(key, answer string, visit func(cluster.Listed)) {
 		l.Index, _ = strconv.Atoi(group["index"])
 		code, _ := strconv.Atoi(group["exit"])
 		signal, _ := strconv.Atoi(group["signal"])
-		switch {
+		switch script := kind == "failed" || kind == "done"; {
 		case kind == "held":
 			l.Held = said
 		case kind == "lost" || kind == "refused":
 			l.How += ": " + said
-		case (kind == "failed" || kind == "done") && (code > 0 || signal > 0):
-			l.Reason, l.How = cluster.Exited(code, signal)
+		case script && signal > 0:
+			l.How = fmt.Sprintf("was ended by signal %d", signal)
+		case script && (code == 126 || code == 127):
+			l.Reason, l.How = executions.ReasonStart, "could not start e3 on its node"
+		case script && code > 0:
+			l.How = fmt.Sprintf("failed: e3 worker exited with code %d", code)
 		}
 		if kind == "failed" && key == "listed" && s.texts["explain"] != "" {
 			l.State = cluster.Failed

@@ -70,8 +70,8 @@ func TestDecodeFaults(t *testing.T) {
 		toy + "array: none\nindex: I":  "p.yaml:6: array is the number of jobs",
 		toy + "array: 3":               "array and index go together",
 		toy + "explain: x":             "explain and explained go together",
-		toy + "input: |\n  a ${titel}": "p.yaml:6: input: there is no ${titel}; did you mean \"title\"?",
-		toy + "input: a ${title}":      "p.yaml:6: input: ${title} may have any characters: write ${title:json}",
+		toy + "input: |\n  a ${nmae}":  "p.yaml:6: input: there is no ${nmae}; did you mean \"name\"?",
+		toy + "input: a ${name}":       "p.yaml:6: input: ${name} may have any characters: write ${name:json}",
 		toy + "input: ${memory}":       `there is no ${memory}; did you mean "memory:`,
 		strings.ReplaceAll(toy, "cancel: drop ${ids}", ""):        `it lacks "cancel"`,
 		strings.ReplaceAll(toy, "${ids}", "all"):                  "p.yaml:5: cancel: it lacks ${ids}",
@@ -95,13 +95,13 @@ var job = queue.Job{ID: "j", Queue: "toy", Workspace: "dev", Task: "a task", Lab
 		Resources: []record.Amount{{Name: "tape", Value: 1.5}, {Name: "gpu", Value: 2}, {Name: "db", Value: 1}}}}
 
 func TestTemplates(t *testing.T) {
-	o := &Options{Args: []string{"-P", "my project"}, Resources: map[string]string{"gpu": "a100", "db": ""}, Program: "/opt/e3"}
+	o := &Options{Args: []string{"-P", "my project"}, Resources: map[string]string{"gpu": "a100", "db": ""}}
 	p := &Profile{own: map[string]string{"image": "im'age", "queue": "short"}}
 	full := &cluster.Batch{Token: "tok", Name: "e3:dev.a_task[", Script: "#!/bin/sh\necho \"$1\" ${x}\n", Logs: "/logs", Jobs: []queue.Job{job}}
 	bare := &cluster.Batch{Token: "tok", Name: "e3:dev.b", Script: "s", Jobs: []queue.Job{{}}}
 	for _, test := range []struct{ text, full, bare string }{
 		{"a 'b c'  \"d\"'e'", "a|b c|de", "a|b c|de"},
-		{"a ${token} $${token} $x ${name}", "a|tok|${token}|$x|e3-dev.a_task-", "a|tok|${token}|$x|e3-dev.b"},
+		{"a ${token} $${token} $x ${name}", "a|tok|${token}|$x|e3:dev.a_task[", "a|tok|${token}|$x|e3:dev.b"},
 		{"a\n-q ${queue}", "a|-q|long", "a|-q|short"},
 		{"a\n-m ${memory:MiB}M ${core_memory:GiB}G", "a|-m|1088M|1G", "a"},
 		{"a\n-t ${time:s} ${time:m} ${time:hms}", "a|-t|3902|66|1:05:02", "a"},
@@ -109,7 +109,7 @@ func TestTemplates(t *testing.T) {
 		{"a\n-l ${label}\n-r ${resource}=${amount}", "a|-l|big|-l|ssd|-r|a100=2|-r|tape=2", "a"},
 		{"a\n--all=${labels:&} ${resources:=,}", "a|--all=big&ssd|a100=2,tape=2", "a"},
 		{"a ${args}", "a|-P|my project", "a|-P|my project"},
-		{"a '${script:json}' ${image} ${program} ${logs}", `a|"#!/bin/sh\necho \"$1\" ${x}\n"|im'age|/opt/e3|/logs`, ""},
+		{"a '${script:json}' ${image}", `a|"#!/bin/sh\necho \"$1\" ${x}\n"|im'age`, `a|"s"|im'age`},
 		{"a\n--array=0-${last}", "a", "a"},
 	} {
 		for b, want := range map[*cluster.Batch]string{full: test.full, bare: test.bare} {
@@ -227,9 +227,9 @@ func TestCalls(t *testing.T) {
 }
 
 func TestSchedulerFaults(t *testing.T) {
-	t.Setenv("PATH", bin(t, "enqueue", "joblist"))
+	t.Setenv("PATH", bin(t, "joblist"))
 	for add, want := range map[string]string{
-		"":                    `its commands are not on this machine: exec: "drop"`,
+		"":                    `its commands are not on this machine: exec: "enqueue"`,
 		"values: {image: ''}": `the value of "image" is empty: make the profile your own (e3 executor show toy)`,
 	} {
 		p, err := Decode("toy", "toy.yaml", []byte(toy+add))
@@ -244,6 +244,7 @@ func TestSchedulerFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("PATH", bin(t, "enqueue"))
 	if _, err := p.Scheduler(Options{Args: []string{"-x"}}); err == nil || !strings.Contains(err.Error(), "submit has no ${args}") {
 		t.Errorf("arguments without a place: got %v", err)
 	}
@@ -335,7 +336,7 @@ func FuzzDecode(f *testing.F) {
 		words := map[int]bool{}
 		for _, value := range []string{"v", "a 'b' \"c\" ${token}\n$(id) \\"} {
 			b := &cluster.Batch{Token: "tok", Name: value, Script: value, Logs: value, Jobs: []queue.Job{job}}
-			list, err := p.texts["submit"].words((&Options{Args: []string{"-x"}, Program: value}).values(p, b))
+			list, err := p.texts["submit"].words((&Options{Args: []string{"-x"}}).values(p, b))
 			if err != nil || len(list) == 0 {
 				t.Fatalf("its command cannot be filled in: %q, %v", list, err)
 			}

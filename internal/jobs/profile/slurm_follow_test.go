@@ -51,7 +51,7 @@ echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobName=e3:t JobState=PEN
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := cluster.New(scheduler, cluster.Options{Program: "e3", Repo: "r"})
+			s := cluster.New(scheduler, cluster.Options{Program: "e3", Repo: "r", Warn: func(string) {}})
 			defer s.Close()
 			count := func() int {
 				said, _ := os.ReadFile(polls)

@@ -97,11 +97,7 @@ func newFixture(t *testing.T, server *testserver.Slurm, change func(*profile.Opt
 			f.gone[g.ID] = g
 		})
 	})
-	t.Cleanup(func() {
-		if err := f.s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(f.s.Close)
 	return f
 }
 

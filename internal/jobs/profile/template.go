@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/user"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/jobs/cluster"
@@ -92,28 +94,41 @@ type values struct {
 	resources []record.Amount
 }
 
-// Placeholders that may have any characters; what names from package files may have; and what is replaced in ${name}.
+// Placeholders that may have any characters; what names from package files may have; and units of memory.
 var (
-	free  = []string{"title", "script"}
+	free  = []string{"name", "script"}
 	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
-	other = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 )
 
+// Needs of the worker itself, in addition to the command's.
+const (
+	extraMemory = 64 << 20
+	extraTime   = 5 * time.Minute
+	bytesPerSec = 20 << 20 // a safe lower bound of the rate at which inputs arrive
+)
+
+// count rounds up, within what schedulers accept; "" is nothing.
 func count(f float64) string {
-	if f == 0 {
+	if f <= 0 {
 		return ""
 	}
-	return strconv.FormatInt(cluster.Ceil(f), 10)
+	return fmt.Sprintf("%.0f", min(math.Ceil(f), math.MaxInt32))
 }
 
 // values are those of placeholders for a batch.
 func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 	j := &b.Jobs[0]
-	name := other.ReplaceAllString(b.Name, "-")
-	cores, limit := float64(max(1, cluster.Ceil(j.Policy.CPU))), cluster.Time(j)
+	cores, memory, limit := max(1, math.Ceil(j.Policy.CPU)), float64(j.Policy.Memory), j.Policy.Timeout
+	if memory > 0 {
+		memory += extraMemory
+	}
+	if limit > 0 {
+		limit = max(limit, limit+extraTime+time.Duration(j.InputBytes/bytesPerSec)*time.Second) // the sum may overflow
+	}
+	seconds := int64(math.Ceil(limit.Seconds()))
 	v := &values{lists: map[string][]string{"${args}": o.Args}, labels: slices.Compact(slices.Sorted(slices.Values(j.Labels))), of: map[string]string{
-		"token": b.Token, "name": name[:min(len(name), 40)], "title": b.Name, "script": b.Script, "logs": b.Logs, "program": o.Program,
+		"token": b.Token, "name": b.Name, "script": b.Script,
 		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
 		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores), "labels": "", "resources": "",
 		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "",
@@ -122,10 +137,10 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 		v.of["user"] = u.Username
 	}
 	for unit, size := range units {
-		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(cluster.Memory(j)/size), count(cluster.Memory(j)/size/cores)
+		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(memory/size), count(memory/size/cores)
 	}
-	if s := cluster.Ceil(limit.Seconds()); s > 0 {
-		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	if seconds > 0 {
+		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
 	}
 	byName := func(a, b record.Amount) int { return cmp.Compare(a.Name, b.Name) }
 	for _, r := range slices.SortedFunc(slices.Values(j.Policy.Resources), byName) {
