@@ -21,53 +21,55 @@ import (
 )
 
 // clusterPatience is for what waits for a scheduler to find out by itself: that a node is down, that a job has ended.
-const clusterPatience = 3 * time.Minute
+const clusterPatience = 5 * time.Minute
 
 // clusterLease is long enough for a machine that starts many workers at a time.
 const clusterLease = 10 * time.Second
 
-// clusterTimeout is that of the commands of a profile: a command that hangs is given up.
-const clusterTimeout = 15 * time.Second
-
-// clusterWidth is how many tasks are ready at once.
-const clusterWidth = 500
+// clusterWidth is how many tasks are ready at once: E3_E2E_TASKS, or as many as take half a minute on two cores.
+func clusterWidth() int {
+	if n, err := strconv.Atoi(os.Getenv("E3_E2E_TASKS")); err == nil {
+		return n
+	}
+	return 100
+}
 
 // A clusterKind is a scheduler, and what differs: all else is the same for all of them.
 type clusterKind struct {
-	profile   string // its name
-	installed func() bool
+	profile string // its name
 	// start starts it. Jobs get none of the variables of who submits them, if those of workers are env.
 	start func(t testing.TB, env []string) testserver.Cluster
 	// values is what the profile leaves to the user.
 	values map[string]string
 	// submits and lists are the commands that do, each with a word among the arguments, or none.
 	submits, lists [2]string
+	// timeout is when a command that hangs is given up.
+	timeout time.Duration
 	// cancelled is in the message of a task whose job was cancelled by hand; "": the task is executed again, as nothing tells
 	// why the job is gone.
 	cancelled string
-	// scarce is how many tasks there are instead, where each costs seconds of processor time.
-	scarce int
 }
 
 var clusterKinds = []clusterKind{
-	{profile: "slurm", installed: testserver.SlurmInstalled, submits: [2]string{"sbatch"}, lists: [2]string{"squeue"}, cancelled: "cancelled",
+	{profile: "slurm", timeout: 15 * time.Second, submits: [2]string{"sbatch"}, lists: [2]string{"squeue"}, cancelled: "cancelled",
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewSlurm(t, testserver.SlurmNodes())
 		}},
-	{profile: "sge", installed: testserver.GridEngineInstalled, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
+	{profile: "sge", timeout: 15 * time.Second, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewGridEngine(t, 8, "n1", "n2")
 		}},
-	{profile: "pbs", installed: testserver.PBSInstalled, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
+	{profile: "pbs", timeout: 15 * time.Second, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewPBS(t, testserver.SlurmNodes())
 		}},
-	{profile: "kubernetes", installed: testserver.KubernetesInstalled, submits: [2]string{"kubectl", "apply"}, lists: [2]string{"kubectl", "get"},
+	{profile: "kubernetes", timeout: 15 * time.Second, submits: [2]string{"kubectl", "apply"}, lists: [2]string{"kubectl", "get"},
 		values: map[string]string{"image": "none"},
 		start: func(t testing.TB, env []string) testserver.Cluster {
 			return testserver.NewKubernetes(t, env, 8, "n1", "n2")
 		}},
-	{profile: "aws-batch", installed: testserver.AWSBatchInstalled, submits: [2]string{"aws", "submit-job"}, lists: [2]string{"aws", "list-jobs"},
+	{profile: "aws-batch", timeout: time.Minute, // its command alone takes a second of processor time
+		submits: [2]string{"aws", "submit-job"}, lists: [2]string{"aws", "list-jobs"},
 		values: map[string]string{"job_queue": "main", "job_definition": "e3"},
 		start: func(t testing.TB, env []string) testserver.Cluster {
 			return testserver.NewAWSBatch(t, env, 16)
@@ -129,7 +131,7 @@ func (s *clusterSite) filledIn(t testing.TB) string {
 		}
 		text = strings.ReplaceAll(text, empty, name+": "+value)
 	}
-	return text + "timeout: " + clusterTimeout.String() + "\n"
+	return text + "timeout: " + s.timeout.String() + "\n"
 }
 
 // start are the words of a start on the cluster.
@@ -298,7 +300,7 @@ func (l *longRun) begun(n int) (job string) {
 	eventually(l.t, clusterPatience, "the commands", func() string {
 		select {
 		case <-l.x.ended:
-			return "the run has ended:\n" + l.x.result().text()
+			l.t.Fatalf("the run has ended:\n%s", l.x.result().text())
 		default:
 		}
 		ran := l.marks()
@@ -367,12 +369,22 @@ var (
 // TestClusters runs dataflows on real schedulers. What has no server here is skipped.
 func TestClusters(t *testing.T) {
 	suite.Thorough(t)
+	t.Parallel()
 	for _, kind := range clusterKinds[1:] { // TestSlurm plays the same, and more
 		t.Run(kind.profile, func(t *testing.T) {
 			s := newClusterSite(t, kind)
 			s.all(t)
 		})
 	}
+}
+
+// TestClusterSmoke is the shortest of them in the quick suite, on the scheduler that starts the fastest, where it is installed.
+func TestClusterSmoke(t *testing.T) {
+	t.Parallel()
+	if !testserver.GridEngineInstalled() {
+		t.Skip("Grid Engine is not installed; ./run-tests --all installs it")
+	}
+	newClusterSite(t, clusterKinds[1]).answerLost(t)
 }
 
 // all plays all scenarios.
@@ -403,10 +415,7 @@ tasks:
 `
 
 func (s *clusterSite) wide(t *testing.T) {
-	n := clusterWidth
-	if s.scarce > 0 {
-		n = s.scarce
-	}
+	n := clusterWidth()
 	var xs []string
 	for i := range n {
 		xs = append(xs, strconv.Itoa(1000+i))
@@ -414,8 +423,8 @@ func (s *clusterSite) wide(t *testing.T) {
 	p := s.project(t, fmt.Sprintf(clusterWide, strings.Join(xs, ", ")))
 	began := time.Now()
 	x := p.spawn(s.start()...)
-	if !x.endsIn(4 * clusterPatience) {
-		t.Fatalf("%d tasks did not end in %v:\n%s", n, 4*clusterPatience, x.result().text())
+	if !x.endsIn(3 * clusterPatience) {
+		t.Fatalf("%d tasks did not end in %v:\n%s", n, 3*clusterPatience, x.result().text())
 	}
 	r := s.ends(t, x, 0)
 	t.Logf("%d tasks took %v", n, time.Since(began).Round(100*time.Millisecond))

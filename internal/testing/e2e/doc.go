@@ -9,6 +9,10 @@
 // tests that fail, and E3_E2E_PROGRAM tests a program that is built already. E3_TEST_SCHEDULES is how many
 // schedules TestFaultSchedules plays (50; nightly 1000), E3_TEST_SEED repeats their choices, and E3_E2E_NAMESPACES=0 has machines be processes for root too.
 //
+// E3_E2E_TASKS is how many tasks each scheduler of TestSlurm and TestClusters gets at once (100):
+//
+//	E3_E2E_TASKS=500 go test ./internal/testing/e2e -v -timeout 60m -run 'TestClusters|TestSlurm'
+//
 // E3_E2E_OUTAGE is how long a store does not answer, and E3_E2E_COMMAND how long the command that outlives everything lasts:
 //
 //	E3_E2E_OUTAGE=2m E3_E2E_COMMAND=10m go test ./internal/testing/e2e -v -timeout 30m -run 'TestWorkers/.*_outlives$'

@@ -26,7 +26,8 @@ class Container:
         env |= {name: str(value) for name, value in environment.items()}
         env["E2E_JOB"] = env.get("AWS_BATCH_JOB_ID", "")
         self.process = subprocess.Popen(
-            ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--"] + command,
+            ["unshare", "--pid", "--uts", "--mount", "--fork", "--kill-child", "--mount-proc", "--",
+             "sh", "-c", 'hostname "$0" && exec "$@"', env["E2E_JOB"]] + command,
             env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def reload(self):

@@ -208,7 +208,7 @@ func (r *podRunner) execute(ctx context.Context, p *pod) {
 		p.mu.Unlock()
 		r.status(ctx, kubePods, p.name, map[string]any{"phase": "Running", "startTime": stamp(time.Now())})
 		r.status(ctx, kubeJobs, p.job.Metadata.Name, map[string]any{"ready": 1})
-		code = r.contain(ctx, node, p)
+		code = r.contain(ctx, p)
 		r.give(node)
 		err = context.Cause(ctx)
 	}
@@ -261,8 +261,8 @@ func (r *podRunner) conclude(ctx context.Context, p *pod, code int, err error) {
 	r.status(ctx, kubeJobs, p.job.Metadata.Name, job)
 }
 
-// contain runs a pod's command on a node, and tells its exit code.
-func (r *podRunner) contain(ctx context.Context, node string, p *pod) int {
+// contain runs a pod's command, on a host of its name, and tells its exit code.
+func (r *podRunner) contain(ctx context.Context, p *pod) int {
 	containers, _ := p.job.Spec.Template.Spec["containers"].([]any)
 	if len(containers) == 0 {
 		return 127
@@ -282,7 +282,7 @@ func (r *podRunner) contain(ctx context.Context, node string, p *pod) int {
 			env = append(env, fmt.Sprintf("%v=%v", v["name"], cmp.Or(v["value"], any(""))))
 		}
 	}
-	words = namespaced(node, words...)
+	words = namespaced(p.name, words...)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env, cmd.Dir = env, "/"
 	c, err := startCommand(cmd)

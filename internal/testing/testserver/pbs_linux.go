@@ -14,7 +14,7 @@ import (
 func NewPBS(tb TB, nodes []SlurmNode) *Slurm {
 	tb.Helper()
 	folder, err := pbsFolder()
-	if err == nil && !PBSInstalled() {
+	if _, missing := os.Stat(folder); err == nil && missing != nil {
 		err = unpackPBS(folder)
 	}
 	if err != nil {
@@ -35,15 +35,6 @@ func NewPBS(tb TB, nodes []SlurmNode) *Slurm {
 	}
 	s.env = append(s.env, "PATH="+s.path("bin")+":"+os.Getenv("PATH"), "PERL5LIB="+modules[0], "LD_LIBRARY_PATH="+filepath.Dir(libraries[0]))
 	return s
-}
-
-// PBSInstalled tells whether its programs are there, and Slurm's.
-func PBSInstalled() bool {
-	folder, err := pbsFolder()
-	if err == nil {
-		_, err = os.Stat(folder)
-	}
-	return err == nil && slurmMissing() == nil
 }
 
 func pbsFolder() (string, error) {

@@ -44,9 +44,6 @@ func NewSlurm(tb TB, nodes []SlurmNode, config ...string) *Slurm {
 	return &Slurm{newSite(tb, "Slurm", func(s *site) error { return (&Slurm{s}).begin(nodes, config) })}
 }
 
-// SlurmInstalled tells whether its programs are there.
-func SlurmInstalled() bool { return slurmMissing() == nil }
-
 func slurmMissing() error {
 	for _, name := range []string{"munged", "slurmctld", "slurmd", "sbatch"} {
 		if _, err := slurmProgram(name); err != nil {

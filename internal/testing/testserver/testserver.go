@@ -1,9 +1,12 @@
-// Package testserver runs servers that speak DynamoDB and S3, for tests and measurements, and puts a faulty network in
-// front of them.
+// Package testserver runs servers that speak DynamoDB and S3, and schedulers of clusters, for tests and measurements, and puts a
+// faulty network in front of servers.
 //
 // [Minidyn] and [GoFakeS3] run in this process and are always there. [Dynalite] and [VersityGW] are programs: where they
 // are missing and cannot be installed, the test is skipped and says what to install. Each call starts a server of its own, which
 // ends with the test; tests that share one use tables and buckets of different names ([Name]).
+//
+// A [Cluster] is a real scheduler with nodes, all on this machine: [Slurm], Slurm with PBS's words ([NewPBS]), [GridEngine], [Kubernetes], whose
+// API server is real and whose nodes are ours, and [AWSBatch], which is moto's.
 //
 // A [Proxy] in front of a server counts requests and makes them fail in the ways that networks and services do.
 package testserver
