@@ -43,7 +43,7 @@ func (b *bench) queue() error {
 			return fmt.Errorf("queue chain: %w", err)
 		}
 	}
-	if b.wants("queue calls") {
+	if slices.ContainsFunc(workloads, func(w workload) bool { return b.wants(w.measured()) }) {
 		if err := b.queueCalls(); err != nil {
 			return fmt.Errorf("queue calls: %w", err)
 		}
@@ -51,8 +51,9 @@ func (b *bench) queue() error {
 	return nil
 }
 
-// noops writes a package file of trivial tasks, either chained or independent of each other.
-func noops(dir string, n int, chained bool) error {
+// noops writes a package file of trivial tasks, either chained or independent of each other. script has the place of
+// the task's number; "" makes an empty file.
+func noops(dir string, n int, chained bool, script string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -63,7 +64,11 @@ func noops(dir string, n int, chained bool) error {
 			if chained && i > 0 {
 				in = fmt.Sprint("t", i-1)
 			}
-			fmt.Fprintf(w, "  t%d: {in: [%s], out: o%d, run: [touch, \"{out}\"]}\n", i, in, i)
+			run := `[touch, "{out}"]`
+			if script != "" {
+				run = `[sh, -c, "` + fmt.Sprintf(script, i) + `"]`
+			}
+			fmt.Fprintf(w, "  t%d: {in: [%s], out: o%d, run: %s}\n", i, in, i, run)
 		}
 	})
 }
@@ -154,7 +159,7 @@ func (b *bench) queueLatency() error {
 	var waits []time.Duration
 	for r := range min(b.rounds, 3) {
 		dir := filepath.Join(b.dir, "latency", strconv.Itoa(r))
-		if err := noops(dir, n, true); err != nil {
+		if err := noops(dir, n, true, ""); err != nil {
 			return err
 		}
 		t, err := b.newTeam(dir, ".", nil, 2)
@@ -213,7 +218,7 @@ func (b *bench) queueThroughput() error {
 	var starts, workers []time.Duration
 	round := func(r, how int) error {
 		dir := filepath.Join(b.dir, "throughput", strconv.Itoa(r), strconv.Itoa(how))
-		if err := noops(dir, b.jobs, false); err != nil {
+		if err := noops(dir, b.jobs, false, ""); err != nil {
 			return err
 		}
 		before := processorsOfChildren()
@@ -254,8 +259,28 @@ func (b *bench) queueThroughput() error {
 	return nil
 }
 
-// queueCalls counts the requests of a task to DynamoDB and S3, in a run with a worker and in one without. The
-// difference of runs of two sizes is the cost per task.
+// A workload is a run whose requests queueCalls counts.
+type workload struct {
+	name    string
+	chained bool
+	script  string
+	few     int // tasks; the difference to many is what the others cost
+	many    int
+	workers int
+	each    int // commands that a worker runs at a time
+}
+
+func (w workload) measured() string { return "queue calls, " + w.name }
+
+var workloads = []workload{
+	{"short, a worker -j 20", false, "echo %d > {out}", 50, 350, 1, 20},
+	{"short, 4 workers -j 5", false, "echo %d > {out}", 50, 350, 4, 5},
+	{"0.5 s, a worker -j 20", false, "sleep 0.5; echo %d > {out}", 50, 350, 1, 20},
+	{"a chain, short", true, "echo %d > {out}", 10, 50, 1, 2},
+}
+
+// queueCalls counts the requests of a task to DynamoDB and S3, in runs with workers that share nothing with the run, as
+// on other machines, and in one without. The difference of runs of two sizes is the cost per task.
 func (b *bench) queueCalls() error {
 	tb := &servers{dir: b.dir}
 	defer tb.stop()
@@ -269,70 +294,82 @@ func (b *bench) queueCalls() error {
 	records, objects := testserver.NewProxy(tb, testserver.Minidyn(tb)), testserver.NewProxy(tb, testserver.GoFakeS3(tb))
 	records.Watch(watch)
 	objects.Watch(watch)
-	name := testserver.Name()
+	name, repositories := testserver.Name(), 0
 	// count runs n tasks and returns the requests.
-	count := func(n int, workers bool) (map[string]int, error) {
-		kind := map[bool]string{true: "workers", false: "local"}[workers]
-		dir := filepath.Join(b.dir, "calls", kind+strconv.Itoa(n))
-		if err := noops(dir, n, false); err != nil {
+	count := func(w workload, n int, local bool) (map[string]int, error) {
+		repositories++
+		dir := filepath.Join(b.dir, "calls", strconv.Itoa(repositories))
+		if err := noops(dir, n, w.chained, w.script); err != nil {
 			return nil, err
 		}
-		where := fmt.Sprintf("dynamodb://%s/%s%d?lease=10m&endpoint=%s&bucket=%s&s3-endpoint=%s", name, kind, n,
+		where := fmt.Sprintf("dynamodb://%s/%d?lease=10m&endpoint=%s&bucket=%s&s3-endpoint=%s", name, repositories,
 			url.QueryEscape(records.URL()), name, url.QueryEscape(objects.URL()))
-		env := append(testserver.Env(), "E3_CACHE_DIR="+filepath.Join(dir, "cache"), "E3_STATE_DIR="+filepath.Join(dir, "state"))
-		t, err := b.newTeam(dir, where, env, map[bool]int{true: 1}[workers])
-		if err != nil {
-			return nil, err
+		machine := func(name string) []string {
+			return append(testserver.Env(), "E3_CACHE_DIR="+filepath.Join(dir, name+"cache"), "E3_STATE_DIR="+filepath.Join(dir, name+"state"))
 		}
+		t, err := b.newTeam(dir, where, machine(""), 0)
+		args := []string{"-j", strconv.Itoa(w.workers * w.each)}
+		if !local {
+			args = []string{"--workers"}
+			for i := 0; i < w.workers && err == nil; i++ {
+				t.env = machine(strconv.Itoa(i))
+				err = t.hire(w.each)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(err, t.dismiss())
+		}
+		t.env = machine("")
 		mu.Lock()
 		clear(calls)
 		mu.Unlock()
-		args := map[bool][]string{true: {"--workers"}}[workers]
 		_, _, err = t.start(args...)
+		err = errors.Join(err, t.dismiss()) // they write what follows from the last jobs
 		mu.Lock()
-		sum := maps.Clone(calls)
-		mu.Unlock()
-		return sum, errors.Join(err, t.dismiss())
+		defer mu.Unlock()
+		return maps.Clone(calls), err
 	}
-	const few, many = 50, 250
-	perTask := func(workers bool) (map[string]float64, error) {
-		small, err := count(few, workers)
+	perTask := func(w workload, local bool) (map[string]float64, error) {
+		small, err := count(w, w.few, local)
 		if err != nil {
 			return nil, err
 		}
-		large, err := count(many, workers)
+		large, err := count(w, w.many, local)
 		if err != nil {
 			return nil, err
 		}
 		cost := map[string]float64{}
 		for kind := range large {
-			cost[kind] = float64(large[kind]-small[kind]) / (many - few)
+			cost[kind] = float64(large[kind]-small[kind]) / float64(w.many-w.few)
 		}
 		return cost, nil
 	}
-	ours, err := perTask(true)
-	if err != nil {
-		return err
-	}
-	local, err := perTask(false)
-	if err != nil {
-		return err
-	}
-	sum := func(cost map[string]float64, of func(kind string) bool) (total float64) {
+	sum := func(cost map[string]float64, ofObjects bool) (total float64) {
 		for kind, n := range cost {
-			if of(kind) {
+			if strings.Contains(kind, "Object") == ofObjects {
 				total += n
 			}
 		}
 		return total
 	}
-	all := func(string) bool { return true }
-	ofQueue := func(kind string) bool { return strings.Contains(kind, " "+queue.Kind+"/") }
-	fmt.Printf("%-34s %12.1f %12.1f %8.2f %8s  minidyn; of the queue: %.1f\n", "queue calls per task (in-process)",
-		sum(ours, all), sum(local, all), sum(ours, all)/sum(local, all), "", sum(ours, ofQueue))
-	for _, kind := range slices.SortedFunc(maps.Keys(ours), func(a, b string) int { return cmp.Compare(ours[b], ours[a]) }) {
-		if ours[kind] >= 0.05 {
-			fmt.Printf("  %-32s %12.1f %12.1f\n", kind, ours[kind], local[kind])
+	for _, w := range workloads {
+		if !b.wants(w.measured()) {
+			continue
+		}
+		ours, err := perTask(w, false)
+		if err != nil {
+			return err
+		}
+		local, err := perTask(w, true)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-34s %6.1f + %3.1f %6.1f + %3.1f  DynamoDB + S3; target: 12 + 2\n", w.measured(),
+			sum(ours, false), sum(ours, true), sum(local, false), sum(local, true))
+		for _, kind := range slices.SortedFunc(maps.Keys(ours), func(a, b string) int { return cmp.Compare(ours[b], ours[a]) }) {
+			if ours[kind] >= 0.05 {
+				fmt.Printf("  %-32s %12.2f %12.2f\n", kind, ours[kind], local[kind])
+			}
 		}
 	}
 	return nil

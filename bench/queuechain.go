@@ -29,7 +29,7 @@ func (b *bench) queueChain() error {
 	round := func(r, how int) error {
 		kind := strconv.Itoa(r) + "-" + strconv.Itoa(how)
 		dir := filepath.Join(b.dir, "chain", kind)
-		if err := noops(dir, steps, true); err != nil {
+		if err := noops(dir, steps, true, ""); err != nil {
 			return err
 		}
 		where := fmt.Sprintf("dynamodb://%s/%s?lease=10m&endpoint=%s&bucket=%s&s3-endpoint=%s", name, kind,
@@ -46,7 +46,7 @@ func (b *bench) queueChain() error {
 		// The time of a start without tasks is subtracted.
 		nothing, err := os.ReadFile(filepath.Join(dir, "e3.yaml"))
 		if err == nil {
-			err = noops(dir, 1, true)
+			err = noops(dir, 1, true, "")
 		}
 		var one, all time.Duration
 		if err == nil {

@@ -60,10 +60,10 @@ func TestPolicy(t *testing.T) {
 	}
 	want := maps.Clone(objects)
 	maps.Copy(want, records)
-	making := map[string]bool{"s3:CreateBucket": true, "dynamodb:CreateTable": true}
+	making := map[string]bool{"s3:CreateBucket": true, "dynamodb:CreateTable": true, "dynamodb:DeleteTable": true}
 	for action := range making {
 		delete(want, action)
 	}
 	same("the policy", named(policy), want)
-	same("what e3 init needs besides", named(head), making)
+	same("what e3 init and e3 init --check need besides", named(head), making)
 }

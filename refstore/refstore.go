@@ -236,3 +236,6 @@ type Watcher interface {
 
 // MaxBatch is the most records that a store writes in one request.
 const MaxBatch = 25
+
+// MaxReads is the most records that a store reads in one request.
+const MaxReads = 100

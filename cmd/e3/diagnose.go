@@ -23,7 +23,7 @@ func (a *app) diagnose() (stop func() error, err error) {
 		}
 		slog.SetDefault(slog.New(h))
 	}
-	return profile(a.Getenv("E3_PROFILE"))
+	return beginProfiles(a.Getenv("E3_PROFILE"))
 }
 
 // debugTopics are the topics that E3_DEBUG may name. A message has its topic as first attribute.
@@ -64,8 +64,8 @@ func (t *topicFilter) Handle(ctx context.Context, r slog.Record) error {
 	return t.Handler.Handle(ctx, r)
 }
 
-// profile begins the profiles of a list such as "cpu:e3.cpu,memory:e3.mem".
-func profile(list string) (stop func() error, err error) {
+// beginProfiles begins the profiles of a list such as "cpu:e3.cpu,memory:e3.mem".
+func beginProfiles(list string) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {
 		var errs []error

@@ -8,15 +8,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
+	"e3/internal/host/modes"
 	"e3/internal/host/trace"
 	"e3/internal/human"
+	"e3/internal/jobs/cluster"
 	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/profile"
 	"e3/internal/jobs/queue"
-	"e3/internal/jobs/slurm"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/workspace"
@@ -26,32 +29,36 @@ import (
 // labels.
 const outstanding = 1000
 
-// slurmQueue is the queue of tasks that are submitted to Slurm; other workers do not take from it.
-const slurmQueue = "slurm"
-
 // runsOptions are the flags that choose where the tasks of a run are executed.
 type runsOptions struct {
 	executor string
 	queue    string
 	workers  bool
 
-	slurmArgs, slurmResources []string
-	slurmProgram              string
+	args, resources []string // of a scheduler
+	program         string
 
 	opens openOptions
 }
 
 func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f := cmd.Flags()
-	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers or slurm (default: the setting \"executor\", else local)")
+	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers, or a scheduler that starts one for each, by its name or ./profile.yaml: e3 executor list (default: the setting \"executor\", else local)")
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
 	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
-	f.StringArrayVar(&o.slurmArgs, "slurm-args", nil, "further arguments of sbatch, as '--partition=long --account=me' (repeatable)")
-	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "Slurm's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
-	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
-	fromEnvironment(f, "executor", "queue", "slurm-args", "slurm-resource", "slurm-program")
-	fixedValues(cmd, "executor", settings.Executors()...)
+	o.schedulerFlags(cmd)
+	fromEnvironment(f, "executor", "queue")
+	completeFlag(cmd, "executor", cobra.FixedCompletions(executorNames(), cobra.ShellCompDirectiveDefault))
 	completeQueues(a, cmd, "queue")
+}
+
+// schedulerFlags are those that say how a scheduler is asked.
+func (o *runsOptions) schedulerFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.args, "executor-args", nil, "further arguments of the scheduler's command, as '--partition=long --account=me' (repeatable)")
+	f.StringArrayVar(&o.resources, "executor-resource", nil, "the scheduler's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
+	f.StringVar(&o.program, "executor-program", "", "where the scheduler's nodes find e3 (default: the path of this program)")
+	fromEnvironment(f, "executor-args", "executor-resource", "executor-program")
 }
 
 // saidRuns returns the executor and queue that the command line and the environment choose.
@@ -121,16 +128,15 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 			a.Notef("%s waits for another worker, as %s gave it back: %s", human.Line(jobName(j)), human.Line(human.Worker(j.Worker)), human.Line(j.LastError))
 		},
 	}
-	switch runs.Executor {
-	case settings.Slurm:
-		submitter, err := newSubmitter(ctx, a, r, o)
-		if err != nil {
-			return nil, err
+	if runs.Executor != settings.Local && runs.Executor != "" {
+		if runs.Executor != settings.Workers {
+			submitter, name, end, err := newSubmitter(ctx, a, r, o, runs)
+			if err != nil {
+				return nil, err
+			}
+			ends = append(ends, end)
+			d.Submitter, d.Queue = submitter, name // other workers do not take from this queue
 		}
-		ends = append(ends, submitter.Close)
-		d.Submitter, d.Queue = submitter, slurmQueue
-		fallthrough
-	case settings.Workers:
 		dispatcher := r.Dispatcher(d)
 		ends = append(ends, dispatcher.Close)
 		e.Remote, s.Outstanding = dispatcher, outstanding
@@ -187,45 +193,93 @@ func workerEnv() []string {
 	})
 }
 
-// newSubmitter makes a submitter that has Slurm start workers. On the nodes, the program and the repository must have
-// the same paths as here.
-func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
-	program, err := o.runs.slurmProgram, error(nil)
-	if program == "" {
-		if program, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("find the program that Slurm is to start: %w", err)
-		}
+// newSubmitter makes a submitter that has a scheduler start workers, and the name of that. On the nodes, the program and the
+// repository must have the same paths as here.
+func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions, runs settings.Runs) (_ *cluster.Submitter, name string, done func() error, err error) {
+	named, err := findProfile(runs.Executor)
+	if err != nil {
+		return nil, "", nil, err
 	}
-	so := slurm.Options{
-		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
-		Warn: func(text string) { a.Warnf("%s", text) },
-		Env:  workerEnv(),
+	scheduler, err := newScheduler(named, &o.runs, runs.Queue, nil)
+	if err != nil {
+		return nil, "", nil, err
 	}
-	for _, list := range o.runs.slurmArgs {
-		args, err := slurm.SplitArgs(list)
-		if err != nil {
-			return nil, usagef("--slurm-args: %v", err)
-		}
-		so.Args = append(so.Args, args...)
-	}
-	for _, text := range o.runs.slurmResources {
-		name, called, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, usagef("--slurm-resource is name=gres, not %q", text)
-		}
-		so.Resources[name] = called
+	co := cluster.Options{Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Warn: func(text string) { a.Warnf("%s", text) }}
+	if co.Program, err = o.runs.programThere(); err != nil {
+		return nil, "", nil, err
 	}
 	if !repo.IsURL(r.Location) {
-		if so.Repo, err = repo.Find(r.Location); err != nil {
-			return nil, err
+		if co.Repo, err = repo.Find(r.Location); err != nil {
+			return nil, "", nil, err
 		}
 	}
-	if !repo.IsURL(so.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
-		so.Logs, so.Modes = filepath.Join(so.Repo, "tmp", "slurm"), r.Modes()
-	} else if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
-		so.Logs = filepath.Join(cache, "slurm")
-	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
-		so.Logs = filepath.Join(cache, "e3", "slurm")
+	parent, m := cachedLogs(a), modes.Modes{}
+	if !repo.IsURL(co.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
+		parent, m = filepath.Join(co.Repo, "tmp", "jobs"), r.Modes()
 	}
-	return slurm.New(ctx, so)
+	remove := func() error { return nil }
+	if dir, r, err := openJobLogs(parent, m, time.Now()); err != nil {
+		a.Warnf("the output of jobs' scripts is not kept: %v", err)
+	} else {
+		co.Logs, remove = dir, r
+	}
+	if _, shipped := profileNames(); named.file != "" && slices.Contains(shipped, named.name) && !strings.Contains(runs.Executor, "/") {
+		a.Notef("The executor %s is your own profile, %s, instead of the shipped one", named.name, named.file)
+	}
+	submitter := cluster.New(scheduler, co)
+	return submitter, named.name, func() error { submitter.Close(); return remove() }, nil
+}
+
+// cachedLogs is a folder for the scripts of jobs in the user's cache, which the nodes of most clusters share; "" if there is none.
+func cachedLogs(a *app) string {
+	if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
+		return filepath.Join(cache, "jobs")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "e3", "jobs")
+}
+
+// programThere is the path of e3 on a scheduler's nodes.
+func (o *runsOptions) programThere() (string, error) {
+	if o.program != "" {
+		return o.program, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the program that the scheduler is to start: %w", err)
+	}
+	return program, nil
+}
+
+// newScheduler makes the scheduler of a profile.
+func newScheduler(named *namedProfile, o *runsOptions, queue string, told func(words []string, input, answer string, err error)) (cluster.Scheduler, error) {
+	po := profile.Options{Resources: map[string]string{}, Queue: queue, Env: workerEnv(), Told: told}
+	for _, list := range o.args {
+		args, err := cluster.Words(list)
+		if err != nil {
+			return nil, usagef("--executor-args: %v", err)
+		}
+		po.Args = append(po.Args, args...)
+	}
+	for _, text := range o.resources {
+		name, called, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, usagef("--executor-resource is name=theirs, not %q", text)
+		}
+		po.Resources[name] = called
+	}
+	p, err := named.decode()
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return p.Scheduler(po)
+}
+
+// executorNames are the names of executors that are found here.
+func executorNames() []string {
+	own, shipped := profileNames()
+	return slices.Concat(settings.Executors(), own, shipped)
 }

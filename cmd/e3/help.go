@@ -31,7 +31,7 @@ With --json the last line on standard output is the error:
   E3_OFFLINE       --offline of start; commands that read send no request to a shared repository either
   E3_CONCURRENCY   --concurrency of start, likewise
   E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_STRICT, E3_NO_WAIT, E3_WAIT, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
-  E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS, E3_SLURM_RESOURCE, E3_SLURM_PROGRAM
+  E3_EXECUTOR, E3_QUEUE, E3_EXECUTOR_ARGS, E3_EXECUTOR_RESOURCE, E3_EXECUTOR_PROGRAM
   E3_LABELS        --labels of worker, likewise E3_LEASE, E3_METRICS_ADDR, and those above that it has
   E3_KEY           the file of the key that exports are signed with
   E3_CACHE_DIR     folder in which commands run, and for cached objects of shared repositories (default: the user's cache folder)

@@ -20,6 +20,7 @@ type initOptions struct {
 	takeOver bool
 	anyName  bool
 	shared   string
+	check    bool
 }
 
 func newInit(a *app) *cobra.Command {
@@ -55,13 +56,17 @@ because the gc of the original would remove its new objects. You can read it and
 another repository and import there. If the original is given up or was moved, --take-over makes the objects those of the
 existing repository at the location. The original is read-only from then on; end its running processes before. Add
 --any-name if the repository is no copy but looks like one: a table on a server of your own with several names, or a folder
-whose inode changes with each mount.`,
+whose inode changes with each mount.
+
+With --check, nothing stays: in a folder, a table and below a prefix of their own, which go again, the cases run that
+the stores of e3 are tested with. It takes a minute or two, and some thousand requests. doc/team.md names servers that pass.`,
 		Example: `  e3 init
   e3 init /srv/pipelines --shared
   e3 init 'postgres://db.acme.example/e3/forecast?sslmode=verify-full&bucket=acme-e3'
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
   e3 init --at 'dynamodb://acme/forecast?region=eu-west-1'
   e3 init /mnt/team/e3 --objects s3://acme-e3/forecast
+  e3 init --check 'dynamodb://acme/forecast?endpoint=http://store.acme.example:8000&bucket=acme-e3'
   e3 init --take-over 'dynamodb://restored/forecast?region=eu-west-1'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,6 +76,12 @@ whose inode changes with each mount.`,
 			}
 			if err := alternatives(cmd, "objects", "at", "take-over"); err != nil {
 				return err
+			}
+			if err := alternatives(cmd, "check", "at", "take-over", "shared"); err != nil {
+				return err
+			}
+			if o.check {
+				return checkPlace(cmd.Context(), a, location, repo.InitOptions{Objects: o.objects})
 			}
 			if o.anyName && !o.takeOver {
 				return usagef("--any-name is for --take-over")
@@ -88,7 +99,8 @@ whose inode changes with each mount.`,
 	f.Lookup("shared").NoOptDefVal = string(modes.Group)
 	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, a copy of their present one")
 	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not distinguish the repository from copies of it")
-	return a.answers(cmd, created{}, takenOver{})
+	f.BoolVar(&o.check, "check", false, "make nothing: ask of the file system or the servers at the location what e3 needs, and say what they lack")
+	return a.answers(cmd, created{}, takenOver{}, checkedPlace{})
 }
 
 func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {

@@ -84,10 +84,14 @@ const byDefault = "default"
 func executorSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "executor",
-		about: "what executes tasks: local (the process of e3 start), workers (e3 worker) or slurm",
+		about: "what executes tasks: local (the process of e3 start), workers (e3 worker), or a scheduler: e3 executor list",
 		get:   func(_ *repo.Repo, s *settings.Settings) any { return s.RunsOf(ws).Executor },
 		set: func(s *settings.Settings, text string) error {
-			return s.SetRuns(ws, func(r *settings.Runs) { r.Executor = said(text) })
+			if err := s.SetRuns(ws, func(r *settings.Runs) { r.Executor = said(text) }); err != nil || slices.Contains(settings.Executors(), text) || said(text) == "" {
+				return err
+			}
+			_, err := findProfile(text)
+			return err
 		},
 		of: executorSetting,
 	}

@@ -7,6 +7,7 @@ import (
 
 	"e3/objectstore/s3"
 	"e3/refstore"
+	"e3/refstore/refstoretest"
 )
 
 // A database keeps the records of shared repositories, each with its objects in S3. What stands here is all that the rest of
@@ -39,6 +40,9 @@ type connection interface {
 	// describe opens a repository's records to read its description, and later use to use them.
 	describe(repository string) (refstore.Store, error)
 	use(repository string, f *format, w writer) (sharedStore, error)
+	// aside opens stores, each without any record, for a check: under names of the check that nothing else has. gone removes
+	// them all.
+	aside(ctx context.Context, name string, bucket *s3.Bucket) (open refstoretest.Opener, gone func(context.Context) error, err error)
 	traits() traits
 	close() error
 }

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
@@ -19,6 +20,7 @@ import (
 	"e3/refstore"
 	"e3/refstore/dynamo"
 	"e3/refstore/lease"
+	"e3/refstore/refstoretest"
 )
 
 // dynamoDatabase is a table of DynamoDB.
@@ -143,6 +145,22 @@ func (c *dynamoConnection) use(repository string, f *format, w writer) (sharedSt
 		return w.sends(ctx, signed)
 	}
 	return dynamo.Open(o)
+}
+
+// aside makes a table, since there is no cheap way to empty a part of one.
+func (c *dynamoConnection) aside(ctx context.Context, name string, bucket *s3.Bucket) (refstoretest.Opener, func(context.Context) error, error) {
+	o := c.o
+	o.Table, o.Blobs, o.Watch = "e3-"+name, blobs{bucket: bucket}, 100*time.Millisecond // the cases wait for watches
+	if _, err := dynamo.CreateTable(ctx, o); err != nil {
+		return nil, nil, err
+	}
+	var n atomic.Int32
+	open := func(context.Context) (refstore.Store, error) {
+		o := o
+		o.Repository = fmt.Sprint("case-", n.Add(1))
+		return dynamo.Open(o)
+	}
+	return open, func(ctx context.Context) error { return dynamo.DeleteTable(ctx, o) }, nil
 }
 
 // unfenced reports whether a partition's records are guarded by their versions alone.

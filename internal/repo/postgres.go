@@ -3,15 +3,19 @@ package repo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"e3/internal/human"
+	"e3/objectstore/s3"
 	"e3/refstore"
 	"e3/refstore/postgres"
+	"e3/refstore/refstoretest"
 )
 
 // postgresDatabase is a database of PostgreSQL.
@@ -152,6 +156,31 @@ func (c *postgresConnection) describe(repository string) (refstore.Store, error)
 func (c *postgresConnection) use(_ string, _ *format, w writer) (sharedStore, error) {
 	c.fence = w.fence
 	return c.store, nil
+}
+
+// aside makes the schema if it is missing, and leaves it.
+func (c *postgresConnection) aside(ctx context.Context, name string, _ *s3.Bucket) (refstoretest.Opener, func(context.Context) error, error) {
+	if _, err := postgres.Init(ctx, c.options(name)); err != nil {
+		return nil, nil, err
+	}
+	var mu sync.Mutex
+	var opened []*postgres.Store
+	open := func(context.Context) (refstore.Store, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		s, err := postgres.Open(c.options(fmt.Sprint(name, "-", len(opened))))
+		if err == nil {
+			opened = append(opened, s)
+		}
+		return s, err
+	}
+	gone := func(ctx context.Context) (err error) {
+		for _, s := range opened {
+			err = errors.Join(err, s.Drop(ctx), s.Close())
+		}
+		return err
+	}
+	return open, gone, nil
 }
 
 func (c *postgresConnection) close() error {

@@ -38,7 +38,7 @@ type Settings struct {
 
 // Runs says where tasks are executed; an empty field is not set.
 type Runs struct {
-	Executor string // Local, Workers or Slurm
+	Executor string // Local, Workers, or the name of a scheduler
 	Queue    string // where workers find tasks that name no queue themselves
 
 	others []member
@@ -48,17 +48,18 @@ type Runs struct {
 const (
 	Local   = "local"   // the process of the run
 	Workers = "workers" // e3 worker
-	Slurm   = "slurm"   // workers that Slurm starts
 )
 
-// Executors are the names of executors.
-func Executors() []string { return []string{Local, Workers, Slurm} }
+// Executors are the names of executors without a scheduler.
+func Executors() []string { return []string{Local, Workers} }
 
 // check reports invalid values.
 func (r *Runs) check() error {
 	switch {
-	case r.Executor != "" && !slices.Contains(Executors(), r.Executor):
-		return fmt.Errorf("want local, workers or slurm, not %q", r.Executor)
+	case strings.Contains(r.Executor, "/"):
+		return fmt.Errorf("%q is a file, whose commands would run as each user of the repository: only --executor names one; a setting has the name of a shipped profile, or of one in each user's own folder (e3 executor list)", r.Executor)
+	case r.Executor != "" && !notation.ValidName(r.Executor):
+		return fmt.Errorf("%q cannot be the name of an executor", r.Executor)
 	case r.Queue != "" && !notation.ValidName(r.Queue):
 		return fmt.Errorf("%q cannot be the name of a queue", r.Queue)
 	}
@@ -73,10 +74,10 @@ func (s *Settings) RunsOf(workspace string) Runs {
 }
 
 // Choose decides where the tasks of a workspace are executed. The command line's choice, said, wins over the
-// settings, which get reads. If the settings are damaged, Choose ignores them and returns a [DamagedError] beside a
+// settings, which get reads. Their queue is one of workers, or of the scheduler that they name. If the settings are damaged, Choose ignores them and returns a [DamagedError] beside a
 // valid choice.
 func Choose(ctx context.Context, get func(context.Context) (*Settings, error), workspace string, said Runs) (Runs, error) {
-	if said.Executor == Local || said.Executor == Slurm || said.Executor != "" && said.Queue != "" {
+	if said.Executor != "" && (said.Executor != Workers || said.Queue != "") {
 		return said, nil
 	}
 	s, err := get(ctx)

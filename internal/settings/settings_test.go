@@ -384,7 +384,7 @@ func TestRunsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ws, want := range map[string]settings.Runs{
-		"prod":  {Executor: settings.Slurm, Queue: "all"},
+		"prod":  {Executor: "slurm", Queue: "all"},
 		"dev":   {Executor: settings.Workers, Queue: "small"},
 		"other": {Executor: settings.Workers, Queue: "all"},
 	} {
@@ -449,12 +449,12 @@ func TestChoose(t *testing.T) {
 		said, want runs
 	}{
 		"nothing":         {"dev", runs{}, runs{Executor: settings.Workers, Queue: "all"}},
-		"of a workspace":  {"prod", runs{}, runs{Executor: settings.Slurm, Queue: "all"}},
+		"of a workspace":  {"prod", runs{}, runs{Executor: "slurm", Queue: "all"}},
 		"local":           {"dev", runs{Executor: settings.Local}, runs{Executor: settings.Local}},
 		"a queue":         {"dev", runs{Queue: "gpu"}, runs{Executor: settings.Workers, Queue: "gpu"}},
 		"workers":         {"prod", runs{Executor: settings.Workers}, runs{Executor: settings.Workers, Queue: "all"}},
 		"workers, queue":  {"dev", runs{Executor: settings.Workers, Queue: "gpu"}, runs{Executor: settings.Workers, Queue: "gpu"}},
-		"a queue of none": {"prod", runs{Queue: "gpu"}, runs{Executor: settings.Slurm, Queue: "gpu"}},
+		"a queue of none": {"prod", runs{Queue: "gpu"}, runs{Executor: "slurm", Queue: "gpu"}},
 	} {
 		got, err := settings.Choose(t.Context(), get(store), test.ws, test.said)
 		if diff := cmp.Diff(test.want, got, exported); err != nil || diff != "" {

@@ -55,18 +55,10 @@ func (b *Bucket) putLarge(ctx context.Context, h objectstore.Hash, src *source) 
 
 // upload puts src in parts. After a failure the parts are removed again.
 func (b *Bucket) upload(ctx context.Context, key string, src *source, condition *string) (created bool, err error) {
-	made, err := b.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-		Bucket:            &b.o.Bucket,
-		Key:               &key,
-		ChecksumAlgorithm: types.ChecksumAlgorithmSha256,
-	})
+	id, err := b.begin(ctx, key)
 	if err != nil {
-		return false, b.failed("begin to put", key, err)
+		return false, err
 	}
-	if made.UploadId == nil || *made.UploadId == "" {
-		return false, b.failed("begin to put", key, errors.New("the server's answer has no id of the upload"))
-	}
-	id := *made.UploadId
 	parts, err := b.uploadParts(ctx, key, id, src)
 	if err == nil {
 		created, err = b.complete(ctx, key, id, src.size, parts, condition)
@@ -75,6 +67,22 @@ func (b *Bucket) upload(ctx context.Context, key string, src *source, condition 
 		b.abort(ctx, key, id)
 	}
 	return created, err
+}
+
+// begin begins an upload and returns its id.
+func (b *Bucket) begin(ctx context.Context, key string) (id string, err error) {
+	made, err := b.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket:            &b.o.Bucket,
+		Key:               &key,
+		ChecksumAlgorithm: types.ChecksumAlgorithmSha256,
+	})
+	if err != nil {
+		return "", b.failed("begin to put", key, err)
+	}
+	if made.UploadId == nil || *made.UploadId == "" {
+		return "", b.failed("begin to put", key, errors.New("the server's answer has no id of the upload"))
+	}
+	return *made.UploadId, nil
 }
 
 // partSize is the size of an object's parts.

@@ -69,8 +69,9 @@ func closed(rec refstore.Record) refstore.Record {
 	return kindOf(rec.Key.Partition).close(rec, nil)
 }
 
-// batcher writes many records in one request (queue.Batcher).
+// batcher writes and reads many records in one request (queue.Batcher).
 type batcher interface {
+	ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error)
 	WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error
 }
 
@@ -79,6 +80,17 @@ type Batch struct{ backend batcher }
 
 // NewBatch returns the batches of a backend whose records have sums.
 func NewBatch(backend batcher) Batch { return Batch{backend} }
+
+// ReadBatch reads records whose sum is in their value, and leaves damaged ones out.
+func (b Batch) ReadBatch(ctx context.Context, keys []refstore.Key) (records []refstore.Record, err error) {
+	sums, err := b.backend.ReadBatch(ctx, keys)
+	for _, rec := range sums {
+		if open, bad := kindOf(rec.Key.Partition).open(rec, nil); bad == nil {
+			records = append(records, open)
+		}
+	}
+	return records, err
+}
 
 // WriteBatch writes records whose sum is in their value.
 func (b Batch) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {

@@ -48,6 +48,42 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 	return s.table.writeItems(ctx, requests)
 }
 
+// ReadBatch returns the values of those of some records that are there: one request, unless the server leaves items
+// unread. It leaves out damaged records.
+func (s *Store) ReadBatch(ctx context.Context, keys []refstore.Key) (records []refstore.Record, err error) {
+	if len(keys) == 0 || len(keys) > refstore.MaxReads {
+		return nil, fmt.Errorf("read %d records at once: %w", len(keys), refstore.ErrInvalid)
+	}
+	asked := make(map[itemKey]refstore.Key)
+	var items []attributes
+	for _, key := range keys {
+		if err := check(ctx, key.Validate()); err != nil {
+			return nil, fmt.Errorf("read %q among others: %w", key, err)
+		}
+		k := s.table.recordKey(key)
+		asked[k] = key
+		items = append(items, k.attributes())
+	}
+	expression, _ := projection(nil)
+	items, err = s.table.readItems(ctx, items, partitionKey+", "+sortKey+", "+expression)
+	if err != nil {
+		return nil, fmt.Errorf("read %d records at once: %w", len(keys), err)
+	}
+	for _, item := range items {
+		d := s.table.decode(itemKey{}, item)
+		k := itemKey{d.text(partitionKey), d.text(sortKey)}
+		r, err := s.get(ctx, asked[k], nil, item)
+		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get %q: %w", asked[k], err)
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
 // batchable returns an error for a record that needs more than its own item.
 func (s *Store) batchable(ctx context.Context, key refstore.Key, invalid error) error {
 	if err := check(ctx, invalid); err != nil {

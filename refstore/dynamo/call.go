@@ -326,6 +326,34 @@ func (s *table) deleteItem(ctx context.Context, key itemKey, condition string, v
 	})
 }
 
+// readItems reads those of up to 100 items that are there, in any order.
+func (s *table) readItems(ctx context.Context, keys []attributes, projection string) (items []attributes, err error) {
+	left := types.KeysAndAttributes{Keys: keys, ConsistentRead: aws.Bool(true), ProjectionExpression: &projection}
+	begin := time.Now()
+	for try := 1; ; try++ {
+		out, _, err := do(ctx, s, "BatchGetItem", func(ctx context.Context) (*dynamodb.BatchGetItemOutput, float64, error) {
+			out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+				RequestItems: map[string]types.KeysAndAttributes{s.o.Table: left}, ReturnConsumedCapacity: s.ask(),
+			})
+			if err != nil {
+				return nil, 0, err
+			}
+			return out, units(out.ConsumedCapacity...), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, out.Responses[s.o.Table]...)
+		if left = out.UnprocessedKeys[s.o.Table]; len(left.Keys) == 0 {
+			return items, nil
+		}
+		if time.Since(begin) > s.o.Patience {
+			return nil, s.failed("BatchGetItem", fmt.Errorf("gave up after %v: the server leaves items unread", s.o.Patience))
+		}
+		_ = backoff.Wait(ctx, backoff.Pause(s.o.Backoff, maxBackoff, try)) // the next request fails if ctx has ended
+	}
+}
+
 // putItems writes up to 25 items unconditionally.
 func (s *table) putItems(ctx context.Context, items []attributes) error {
 	var requests []types.WriteRequest

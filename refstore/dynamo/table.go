@@ -43,10 +43,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	if err := checkTable(o.Table); err != nil {
 		return Table{}, err
 	}
-	setDefault(&o.Attempt, 10*time.Second)
-	setDefault(&o.Patience, 2*time.Minute)
-	setDefault(&o.Backoff, 50*time.Millisecond)
-	s := &table{client: newClient(o.Config, o.Endpoint), o: o}
+	s := onTable(o)
 	var t Table
 	d, err := s.describe(ctx)
 	made := false // by this call or another, so the table exists, or will
@@ -74,6 +71,27 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 		t.Recoverable = s.recoverable(ctx)
 	}
 	return t, err
+}
+
+// onTable is for requests about the table itself.
+func onTable(o Options) *table {
+	setDefault(&o.Attempt, 10*time.Second)
+	setDefault(&o.Patience, 2*time.Minute)
+	setDefault(&o.Backoff, 50*time.Millisecond)
+	return &table{client: newClient(o.Config, o.Endpoint), o: o}
+}
+
+// DeleteTable removes the table that o names, with all repositories in it. An absent one counts as removed.
+func DeleteTable(ctx context.Context, o Options) error {
+	s := onTable(o)
+	_, _, err := do(ctx, s, "DeleteTable", func(ctx context.Context) (struct{}, float64, error) {
+		_, err := s.client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &s.o.Table})
+		return struct{}{}, 0, err
+	})
+	if errors.Is(err, ErrNoTable) {
+		return nil
+	}
+	return err
 }
 
 // creating reports whether a table is still being created, by the answer of describe. If made is true, the server may

@@ -220,6 +220,22 @@ func (s *Store) WatchNames(ctx context.Context, partition string) (
 	return c, func() ([]string, bool) { return nil, true }, err
 }
 
+// ReadBatch returns those of some records that are there.
+func (s *Store) ReadBatch(ctx context.Context, keys []refstore.Key) (records []refstore.Record, err error) {
+	if len(keys) == 0 || len(keys) > refstore.MaxReads {
+		return nil, fmt.Errorf("read %d records at once: %w", len(keys), refstore.ErrInvalid)
+	}
+	for _, key := range keys {
+		r, err := s.Get(ctx, key)
+		if err == nil {
+			records = append(records, r)
+		} else if !errors.Is(err, refstore.ErrNotFound) {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
 // WriteBatch puts and deletes records, whatever was there.
 func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	if err := check(ctx, nil); err != nil {

@@ -42,3 +42,13 @@ func Init(ctx context.Context, o Options) (created bool, err error) {
 	}
 	return created, nil
 }
+
+// Drop removes all that the repository has in the database.
+func (s *Store) Drop(ctx context.Context) error {
+	_, _, err := do(ctx, s, "drop the repository", "", func(ctx context.Context, _ string) (struct{}, error) {
+		_, err := s.pool.Exec(ctx, `WITH r AS (DELETE FROM e3.records WHERE repository = $1), s AS (DELETE FROM e3.streams WHERE repository = $1)
+			DELETE FROM e3.chunks WHERE repository = $1`, s.o.Repository)
+		return struct{}{}, err
+	})
+	return err
+}

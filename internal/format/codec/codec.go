@@ -77,6 +77,9 @@ func Optional[T any](name string) Codec[T] {
 // Type returns the type of the records.
 func (c *Codec[T]) Type() beast2.Type { return c.plan().typ }
 
+// Header returns a copy of what precedes the value of every record.
+func (c *Codec[T]) Header() []byte { return bytes.Clone(c.plan().header) }
+
 // Encode returns the bytes of a record. room is the approximate length of its value.
 func (c *Codec[T]) Encode(v *T, room int) []byte {
 	h := c.plan().header

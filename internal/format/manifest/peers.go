@@ -59,7 +59,7 @@ var taskWords = map[string]string{
 	"frozen": "leave the task out, and declare its files under inputs", "always_changed": always, "always": always, "cache": always, "status": always, "method": always, "if": "a task has no condition: the command decides, and e3 start --filter chooses", "when": "a task has no condition: the command decides, and e3 start --filter chooses",
 	"persist": cleans, "temp": cleans, "clean": cleans, "shadow": cleans,
 	"continue-on-error": "write may_fail: true", "allow_failure": "write may_fail: true", "ignore_error": "write may_fail: true", "errorStrategy": "write may_fail: true or retries: 2",
-	"runs-on": "write labels: [name] for workers that have it", "runner": "write labels: [name] for workers that have it", "tags": "write labels: [name] for workers that have it", "partition": "write queue: or labels:; see doc/slurm.md", "label": "write labels: [name] for workers that have it", "executor": "type e3 start --executor, or e3 settings . executor",
+	"runs-on": "write labels: [name] for workers that have it", "runner": "write labels: [name] for workers that have it", "tags": "write labels: [name] for workers that have it", "partition": "write queue: or labels:; see doc/executors.md", "label": "write labels: [name] for workers that have it", "executor": "type e3 start --executor, or e3 settings . executor",
 	"desc": "write description:", "doc": "write description:", "summary": "write description:", "comment": "write a YAML comment: # …", "name": "the key of the task is its name; a text for people is description:", "log": "what a task prints is kept: e3 logs", "logs": "what a task prints is kept: e3 logs", "benchmark": "time and memory are kept: e3 history", "message": "write description:",
 }
 

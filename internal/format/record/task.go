@@ -193,6 +193,13 @@ var taskCodec = codec.New[Task]("task")
 // Encode returns the bytes of the task object.
 func (t *Task) Encode() []byte { return taskCodec.Encode(t, 256+len(t.Shell)) }
 
+// Body returns the part of the task object that is this task's own; [TaskObject] makes the object of it again.
+func (t *Task) Body() []byte { return taskCodec.Append(nil, t) }
+
+// TaskObject returns the bytes of a task object with a body. If this version of e3 has not made the body, they are
+// another object's, or none's: their hash tells.
+func TaskObject(body []byte) []byte { return append(taskCodec.Header(), body...) }
+
 // DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }

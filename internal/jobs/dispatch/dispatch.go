@@ -120,7 +120,8 @@ var (
 // end. If this process has lost its lease for good, the job continues, and the error wraps refstore.ErrLost.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
 	began := d.o.Now()
-	if _, err := req.Load(ctx); err != nil { // this also stores directories that gather several outputs
+	task, err := req.Load(ctx)
+	if err != nil { // this also stores directories that gather several outputs
 		return executions.Result{}, err
 	}
 	name := d.o.Queue
@@ -128,7 +129,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 		name = req.Policy.Queue
 	}
 	job := Job(req, name)
-	job.Host = d.o.Host
+	job.Host, job.Object = d.o.Host, object(req.Task, task)
 	r, err := d.run(job.Queue, job.Run)
 	if err != nil {
 		return executions.Result{}, err
@@ -158,6 +159,9 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	if err == nil {
 		r.inbox.Expect(job.ID)
 		job, err = d.await(ctx, w, job)
+	}
+	if d.submit != nil && err == nil && job.Status != queue.Cancelled {
+		d.o.Submitter.Finished(job.ID)
 	}
 	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // only this job cannot be made
 		return d.settle(ctx, w, w.claimed, executions.ReasonNone, queue.Truncate(err.Error()))

@@ -142,7 +142,7 @@ func (r *rig) ask(ctx context.Context, change func(*executions.Request)) *asked 
 	}
 	a.req = &executions.Request{
 		Task: objectstore.Sum([]byte("task")), Inputs: []objectstore.Hash{objectstore.Sum([]byte("input"))}, Policy: &record.Policy{},
-		Load: func(context.Context) (*record.Task, error) { return nil, nil }, Attempt: 1, RunID: "run-1", Workspace: "prod", Name: "t",
+		Load: func(context.Context) (*record.Task, error) { return new(record.Task), nil }, Attempt: 1, RunID: "run-1", Workspace: "prod", Name: "t",
 		Claimed: func(id, worker string, _ time.Time) { tell("claimed by %s", worker) },
 		Started: func(id string, _ time.Time) { tell("started") },
 		Lost:    func(id string, _ executions.Reason, message string, _, _ time.Time) { tell("lost: %s", message) },
@@ -192,7 +192,7 @@ func TestExecute(t *testing.T) {
 	r := newRig(t, dispatch.Options{})
 	loaded := false
 	a := r.ask(t.Context(), func(req *executions.Request) {
-		req.Load = func(context.Context) (*record.Task, error) { loaded = true; return nil, nil }
+		req.Load = func(context.Context) (*record.Task, error) { loaded = true; return new(record.Task), nil }
 		req.Policy = &record.Policy{Queue: "big", Labels: []string{"gpu"}, Priority: 3, Lost: 7, CPU: 2}
 	})
 	l := r.claim("big")

@@ -27,6 +27,14 @@ func Job(req *executions.Request, name string) queue.Job {
 	return j
 }
 
+// object returns the body of a task object for its job; nil if this version of e3 has not made the object.
+func object(of objectstore.Hash, task *record.Task) []byte {
+	if body := task.Body(); objectstore.Sum(record.TaskObject(body)) == of {
+		return body
+	}
+	return nil
+}
+
 // Request returns the Executor's request for a job, without its functions, which load the task and report progress.
 func Request(j *queue.Job) (*executions.Request, error) {
 	task, err := objectstore.ParseHash(j.TaskHash)

@@ -120,7 +120,7 @@ func TestGoneAfterALapse(t *testing.T) {
 			c.wait(t)
 			synctest.Wait()
 			s.sleep(t)
-			c.gone <- dispatch.Gone{ID: c.submitted[len(c.submitted)-1], Reason: "timeout", Message: "slurm job 12: timeout"}
+			c.report(dispatch.Gone{ID: c.submitted[len(c.submitted)-1], Reason: "timeout", Message: "slurm job 12: timeout"})
 			select {
 			case <-a.done:
 			case <-time.After(time.Minute):
@@ -157,7 +157,7 @@ func TestLapseWhileSettling(t *testing.T) {
 		r, s = newSleepingRig(t, mem.New(), h, renewing(dispatch.Options{Submitter: c, Queue: "slurm"}, &s))
 		a := r.ask(t.Context(), nil)
 		c.wait(t)
-		c.gone <- dispatch.Gone{ID: c.submitted[0], Reason: "oom", Message: "slurm job 12: oom"}
+		c.report(dispatch.Gone{ID: c.submitted[0], Reason: "oom", Message: "slurm job 12: oom"})
 		<-h.reached
 		s.sleep(t)
 		time.Sleep(10 * time.Second)

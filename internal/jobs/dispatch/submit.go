@@ -17,9 +17,11 @@ import (
 type Submitter interface {
 	// Submit submits jobs of one queue asynchronously. A lost job that is submitted again gets a new worker.
 	Submit(ctx context.Context, jobs []queue.Job) error
-	// Gone sends the jobs whose workers have ended or could not be started, whether or not the job is finished. The
-	// channel is closed when ctx ends. Gone is called once.
-	Gone(ctx context.Context) (<-chan Gone, error)
+	// Gone has each job reported whose worker has ended or could not be started, whether or not the job is finished. It is
+	// called once; report does not block.
+	Gone(report func(Gone))
+	// Finished says that a job is finished: the end of its worker need not be reported.
+	Finished(id string)
 	// Cancel ends the workers of jobs, by the jobs' ids. A job without a worker is skipped.
 	Cancel(ctx context.Context, ids []string) error
 }
@@ -43,7 +45,7 @@ type submissions struct {
 func newSubmissions(d *Dispatcher) *submissions {
 	s := &submissions{d: d, more: make(chan struct{}, 1)}
 	d.beside.Go(s.cancelWorkers)
-	d.beside.Go(s.follow)
+	d.o.Submitter.Gone(s.gone)
 	return s
 }
 
@@ -108,17 +110,12 @@ func (s *submissions) gather() {
 	}
 }
 
-// follow settles the jobs whose workers the cluster has ended, until the dispatcher ends.
-func (s *submissions) follow() {
-	gone, err := s.d.o.Submitter.Gone(s.d.ctx)
-	if err != nil {
-		s.d.fault(err)
-		return
-	}
-	var settling sync.WaitGroup
-	defer settling.Wait()
-	for g := range gone {
-		settling.Go(func() { s.settle(g) })
+// gone settles a job whose worker the cluster has ended, unless the dispatcher ends.
+func (s *submissions) gone(g Gone) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.d.held.Err() == nil {
+		s.d.beside.Go(func() { s.settle(g) })
 	}
 }
 

@@ -26,12 +26,12 @@ type cluster struct {
 	mu        sync.Mutex
 	submitted []string
 	cancelled []string
-	gone      chan dispatch.Gone
+	report    func(dispatch.Gone)
 	news      chan struct{}
 }
 
 func newCluster() *cluster {
-	return &cluster{gone: make(chan dispatch.Gone), news: make(chan struct{}, 100)}
+	return &cluster{news: make(chan struct{}, 100)}
 }
 
 func (c *cluster) Submit(_ context.Context, jobs []queue.Job) error {
@@ -44,21 +44,9 @@ func (c *cluster) Submit(_ context.Context, jobs []queue.Job) error {
 	return nil
 }
 
-func (c *cluster) Gone(ctx context.Context) (<-chan dispatch.Gone, error) {
-	out := make(chan dispatch.Gone)
-	go func() {
-		defer close(out)
-		for {
-			select {
-			case g := <-c.gone:
-				out <- g
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
+func (c *cluster) Gone(report func(dispatch.Gone)) { c.report = report }
+
+func (c *cluster) Finished(string) {}
 
 func (c *cluster) Cancel(_ context.Context, ids []string) error {
 	c.mu.Lock()
@@ -100,7 +88,7 @@ func TestGone(t *testing.T) {
 				_, err := r.claim("slurm").Again(t.Context(), "killed", 0)
 				r.must(err)
 			}
-			c.gone <- dispatch.Gone{ID: c.submitted[0], Reason: tt.reason, Message: "slurm job 12: " + tt.reason}
+			c.report(dispatch.Gone{ID: c.submitted[0], Reason: tt.reason, Message: "slurm job 12: " + tt.reason})
 			<-a.done
 			if a.err != nil || a.res.State != record.Error || string(a.res.Reason) != tt.reason || a.res.ExecutionID == "" {
 				t.Errorf("got %+v, %v; want an error: %s", a.res, a.err, tt.reason)
@@ -118,9 +106,9 @@ func TestGoneLost(t *testing.T) {
 	r := newRig(t, dispatch.Options{Submitter: c, Queue: "slurm"})
 	a := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Lost: 1} })
 	c.wait(t)
-	c.gone <- dispatch.Gone{ID: c.submitted[0], Reason: "lost", Message: "node n1 is gone"}
+	c.report(dispatch.Gone{ID: c.submitted[0], Reason: "lost", Message: "node n1 is gone"})
 	c.wait(t)
-	c.gone <- dispatch.Gone{ID: c.submitted[0]}
+	c.report(dispatch.Gone{ID: c.submitted[0]})
 	<-a.done
 	if a.err != nil || a.res.Reason != executions.ReasonLost {
 		t.Errorf("got %+v, %v; want it to be lost", a.res, a.err)
@@ -143,7 +131,7 @@ func TestGoneDeclined(t *testing.T) {
 	for range 2 {
 		c.wait(t)
 		r.must(r.claim("slurm").Decline(t.Context(), why))
-		c.gone <- dispatch.Gone{ID: c.submitted[0]}
+		c.report(dispatch.Gone{ID: c.submitted[0]})
 	}
 	<-a.done
 	if a.err != nil || a.res.Reason != executions.ReasonLost || !strings.HasSuffix(a.res.Message, ": "+why) {
@@ -163,8 +151,8 @@ func TestGoneAfterTheEnd(t *testing.T) {
 	l := r.claim()
 	r.must(l.Finish(t.Context(), success(l.Job().Execution)))
 	<-a.done
-	c.gone <- dispatch.Gone{ID: c.submitted[0], Reason: "cancelled"}
-	c.gone <- dispatch.Gone{ID: "no job"}
+	c.report(dispatch.Gone{ID: c.submitted[0], Reason: "cancelled"})
+	c.report(dispatch.Gone{ID: "no job"})
 	if a.err != nil || a.res.State != record.Success {
 		t.Errorf("got %+v, %v", a.res, a.err)
 	}
@@ -270,7 +258,7 @@ func (s *slow) listed() map[string]int {
 // A cancelled run with many jobs calls the cluster only a few times, however slow the queue is.
 func TestCancellationsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &countingCluster{cluster: &cluster{gone: make(chan dispatch.Gone), news: make(chan struct{}, 10000)}}
+		c := &countingCluster{cluster: &cluster{news: make(chan struct{}, 10000)}}
 		s := &slow{Store: mem.New()}
 		r := newRigOn(t, s, dispatch.Options{Submitter: c})
 		ctx, cancel := context.WithCancel(t.Context())

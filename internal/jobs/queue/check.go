@@ -31,7 +31,7 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 			if validRun(r.Key.Sort) != nil {
 				continue
 			}
-			partitions = append(partitions, finishedPartition(queue, r.Key.Sort))
+			partitions = append(partitions, finishedPartition(queue, r.Key.Sort), toldPartition(queue, r.Key.Sort))
 			if rd.store.sharded {
 				partitions = append(partitions, shardsOf(finishedPartition(queue, r.Key.Sort))...)
 			}
@@ -75,6 +75,8 @@ func Check(r refstore.Record) error {
 		if err = validID(r.Key.Sort); err == nil {
 			err = decode(r.Value, new(cancelRecord))
 		}
+	case "told":
+		err = decode(r.Value, new(toldRecord))
 	case "holders":
 		err = decode(r.Value, new(holderRecord))
 	default:

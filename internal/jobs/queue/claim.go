@@ -156,6 +156,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), TimeOf(now), 0
 	j.Token++
 	j.Shard = 0 // orphans are put back one by one, and are sought in the first shard
+	j.Object = nil
 	if !adopted {
 		after := max(j.After, j.Execution)
 		for _, l := range j.Lost { // a lost execution's clock may have been ahead
@@ -174,7 +175,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	if err != nil {
 		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	return &Lease{q: q, adopted: adopted, session: session, waiting: s.WaitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
+	return &Lease{q: q, object: s.Object, adopted: adopted, session: session, waiting: s.WaitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
 }
 
 // Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,

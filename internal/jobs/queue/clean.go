@@ -38,7 +38,12 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 		remaining, gone, err := k.cleanRun(ctx, queue, r.Key.Sort, before)
 		n += gone
 		if err == nil && !remaining {
-			err = k.drop(ctx, r.Key, r.Version)
+			for told, bad := range k.store.List(ctx, refstore.Query{Partition: toldPartition(queue, r.Key.Sort)}) {
+				if err = bad; err == nil {
+					err = k.drop(ctx, told.Key, told.Version)
+				}
+			}
+			err = errors.Join(err, k.drop(ctx, r.Key, r.Version))
 		}
 		if err != nil {
 			return n, err

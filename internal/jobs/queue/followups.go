@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +27,27 @@ type followUps struct {
 	sent    time.Time                  // when the last one began
 	timer   *time.Timer                // fires when the first is due; nil: none waits
 	idle    chan struct{}              // closed when none is waiting or being sent; nil: no caller waits for that
+	news    map[refstore.Key]*message
 }
+
+// message is a record that tells a run which of its jobs this process has ended last. A reader may miss it, so it is
+// not written again after an error.
+type message struct {
+	told    []string
+	sent    time.Time
+	waiting bool // it is a follow-up
+	flying  bool // it is being written, and must not be overtaken
+}
+
+// toldRecord is a message in the store.
+type toldRecord struct {
+	Ended []string `json:"ended"` // the first digits of the hashes in the jobs' ids
+}
+
+const (
+	maxTold    = 64 // jobs in a message, which so is one unit
+	toldDigits = 8  // a reader ignores what it does not wait for
+)
 
 // followUp is a record to be put, or deleted.
 type followUp struct {
@@ -34,6 +55,7 @@ type followUp struct {
 	gone  bool
 	early time.Time     // not before this time
 	due   time.Time     // at this time, or earlier with others
+	tells *message      // what it says once it is sent
 	then  *followUp     // the next follow-up, removalWait after this one was written
 	done  chan struct{} // closed when it was written, or has failed
 	err   error
@@ -163,14 +185,21 @@ func (f *followUps) flush(ctx context.Context) {
 func (f *followUps) schedule() {
 	for len(f.waiting) > 0 && f.sending < mostSending {
 		now := time.Now()
-		first, ripe := f.waiting[0].due, 0
+		var first time.Time
+		some, ripe := false, 0
 		for _, u := range f.waiting {
-			if u.due.Before(first) {
-				first = u.due
+			if u.tells != nil && u.tells.flying {
+				continue
+			}
+			if !some || u.due.Before(first) {
+				some, first = true, u.due
 			}
 			if !u.early.After(now) {
 				ripe++
 			}
+		}
+		if !some {
+			break // the end of a request goes on
 		}
 		if wait := first.Sub(now); wait > 0 && ripe < refstore.MaxBatch {
 			if f.timer != nil {
@@ -198,9 +227,13 @@ func (f *followUps) take(now time.Time) []*followUp {
 	var batch, rest []*followUp
 	keys := make(map[refstore.Key]bool)
 	for _, u := range f.waiting {
-		if len(batch) == refstore.MaxBatch || keys[u.rec.Key] || u.early.After(now) {
+		if len(batch) == refstore.MaxBatch || keys[u.rec.Key] || u.early.After(now) || u.tells != nil && u.tells.flying {
 			rest = append(rest, u)
 			continue
+		}
+		if n := u.tells; n != nil {
+			n.sent, n.waiting, n.flying = now, false, true
+			u.rec.Value = encode(toldRecord{n.told})
 		}
 		keys[u.rec.Key] = true
 		batch = append(batch, u)
@@ -234,6 +267,9 @@ func (f *followUps) send(batch []*followUp) {
 	f.sending--
 	for _, u := range batch {
 		f.finish(u, err)
+		if u.tells != nil {
+			u.tells.flying = false
+		}
 		if err == nil && u.then != nil {
 			f.add(u.then, removalWait, 2*removalWait)
 		}
@@ -247,6 +283,27 @@ func (f *followUps) finish(u *followUp, err error) {
 	close(u.done)
 	if f.all[u.rec.Key] == u {
 		delete(f.all, u.rec.Key)
+	}
+}
+
+// tell schedules a message that a job has ended, at least pace after the one before.
+func (f *followUps) tell(key refstore.Key, id string, pace time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.news[key]
+	if n == nil {
+		if f.news == nil || len(f.news) >= maxRemembered {
+			f.news = make(map[refstore.Key]*message)
+		}
+		n = new(message)
+		f.news[key] = n
+	}
+	_, hash, _ := strings.Cut(id, ".")
+	n.told = append(n.told[max(len(n.told)+1-maxTold, 0):], hash[:toldDigits])
+	if !n.waiting {
+		n.waiting = true
+		early := max(pace-time.Since(n.sent), 0)
+		f.add(&followUp{rec: refstore.Record{Key: key}, tells: n}, early, early+entryWait)
 	}
 }
 

@@ -31,6 +31,7 @@ type Inbox struct {
 	begun  bool
 	ended  notice          // of finished jobs
 	looked time.Time       // last look at all expected jobs
+	asked  time.Time       // last look at what workers tell
 	cost   time.Duration   // duration of that look
 	news   news            // signs of expected or changed jobs
 	until  time.Time       // no look before then, to bound the part of the time that looks take
@@ -128,8 +129,10 @@ const (
 	maxRestTold = 500 * time.Millisecond
 	// lookShards is how many shards a look reads: each is a request.
 	lookShards = 8
-	// lookGets is how many finished jobs are read at a time where each is a request.
-	lookGets = 16
+	// toldShards is the number of shards with expected jobs from which the waiter asks what workers tell, and looks at the
+	// jobs themselves at the pace of lookPace. toldPace is the least interval: workers gather what they tell for as long.
+	toldShards = 3
+	toldPace   = entryWait
 )
 
 // Next waits for expected jobs to change, and returns their present state: finished ones as soon as possible;
@@ -189,9 +192,16 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 // await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
 	wait, now := min(max(lookPace, ageing*b.cost), mostLookPace), b.q.o.Now()
+	var told <-chan time.Time
 	if b.ended.c == nil {
-		_, ids := b.nextLook()
+		of, ids := b.nextLook()
 		least := max(b.q.o.Pace, time.Duration(len(ids))*outPace)
+		if b.q.tells() && len(of) >= toldShards {
+			least = lookPace
+			t := time.NewTimer(b.asked.Add(eager(b.news.age(now), toldPace, b.q.o.MostPace)).Sub(now))
+			defer t.Stop()
+			told = t.C
+		}
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
 	}
 	t := time.NewTimer(b.looked.Add(wait).Sub(now))
@@ -208,6 +218,8 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 		return b.lookFresh
 	case <-b.ended.c:
 		look = b.lookEnded
+	case <-told:
+		look = b.lookTold
 	case <-t.C:
 		look = b.lookAll
 	}
@@ -271,6 +283,32 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
+// lookTold reads the jobs that workers tell to have ended.
+func (b *Inbox) lookTold(ctx context.Context) (jobs []Job, err error) {
+	defer func() { b.asked = b.q.o.Now() }()
+	told := make(map[string]bool)
+	for r, err := range b.q.store.List(ctx, refstore.Query{Partition: toldPartition(b.queue, b.run)}) {
+		var rec toldRecord
+		if err != nil {
+			return nil, err
+		}
+		if decode(r.Value, &rec) == nil {
+			for _, digits := range rec.Ended {
+				told[digits] = true
+			}
+		}
+	}
+	ids := slices.DeleteFunc(b.ids(), func(id string) bool {
+		_, hash, _ := strings.Cut(id, ".")
+		return !told[hash[:min(toldDigits, len(hash))]]
+	})
+	found, err := b.q.loadMoved(ctx, b.queue, ids)
+	for _, s := range found {
+		jobs = b.tell(jobs, s)
+	}
+	return jobs, err
+}
+
 // expects returns the expected jobs among some jobs.
 func (b *Inbox) expects(ids []string) []string {
 	b.mu.Lock()
@@ -328,12 +366,12 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 		}
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return there[id] })
-	found, err := b.loadMoved(ctx, ids)
-	for k, f := range found {
-		switch id := ids[k]; {
-		case !f.read:
-		case f.err == nil:
-			jobs = b.tell(jobs, f.stored)
+	found, err := b.q.loadMoved(ctx, b.queue, ids)
+	for _, id := range ids {
+		switch s, moved := found[id]; {
+		case moved:
+			jobs = b.tell(jobs, s)
+		case err != nil:
 		case b.missed[id]:
 			jobs = append(jobs, Job{ID: id, Queue: b.queue, Run: b.run})
 		default:
@@ -373,31 +411,6 @@ func (b *Inbox) lookUnfinished(ctx context.Context, of string, jobs *[]Job) (the
 		}
 	}
 	return there, err
-}
-
-// moved is a finished job that was looked for: ErrNotFound, ErrMalformed.
-type moved struct {
-	stored
-	err  error
-	read bool // it was looked for
-}
-
-// loadMoved looks for jobs among the finished ones. An error of the store ends it.
-func (b *Inbox) loadMoved(ctx context.Context, ids []string) ([]moved, error) {
-	atOnce := lookGets
-	if b.q.watcher != nil {
-		atOnce = 1 // reads of a folder wait for nothing
-	}
-	found := make([]moved, len(ids))
-	err := parallel.AtMost(ctx, atOnce, len(ids), func(ctx context.Context, k int) error {
-		s, err := b.q.loadFinished(ctx, b.queue, ids[k])
-		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) {
-			return err
-		}
-		found[k] = moved{s, err, true}
-		return nil
-	})
-	return found, err
 }
 
 // tell appends a job whose state was not reported yet. It leaves moving a finished job to the worker, or to Repair.

@@ -144,11 +144,12 @@ func (x *index) putFirst(ctx context.Context, s stored) error {
 		return x.batch.now(ctx, entry)
 	}
 	mark, at := markKey(s.Queue, s.Shard), x.o.Now()
-	if err := x.batch.now(ctx, refstore.Record{Key: mark, Value: markValue(at)}, entry); err != nil {
-		return err
+	x.marked(mark, at) // at once, so that entries put at the same time come without it
+	err := x.batch.now(ctx, refstore.Record{Key: mark, Value: markValue(at)}, entry)
+	if err != nil {
+		x.marked(mark, time.Time{})
 	}
-	x.marked(mark, at)
-	return nil
+	return err
 }
 
 // claimed removes the entry of a job that was claimed.

@@ -41,14 +41,17 @@ type Job struct {
 	// Queue is the name of the queue, "" for [DefaultQueue].
 	Queue string `json:"queue"`
 
-	// The request. All fields but Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
+	// The request. All fields but Object, Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
 	// job's identity.
-	Workspace  string        `json:"workspace"`
-	Run        string        `json:"run"`
-	Task       string        `json:"task"`
-	Step       string        `json:"step,omitempty"` // "", or "resume:<block>"
-	Attempt    int64         `json:"attempt"`        // of the command in its run, from 1
-	TaskHash   string        `json:"taskHash"`
+	Workspace string `json:"workspace"`
+	Run       string `json:"run"`
+	Task      string `json:"task"`
+	Step      string `json:"step,omitempty"` // "", or "resume:<block>"
+	Attempt   int64  `json:"attempt"`        // of the command in its run, from 1
+	TaskHash  string `json:"taskHash"`
+	// Object is the body of the task object, which saves the worker a read where that is a request. A claim takes it out of
+	// the record. Enqueue leaves it out if the record would be larger than a unit of the store.
+	Object     []byte        `json:"object,omitempty"`
 	Inputs     []string      `json:"inputs,omitempty"` // hashes of the inputs, in declared order
 	InputBytes int64         `json:"inputBytes,omitempty"`
 	Policy     record.Policy `json:"policy,omitzero"`

@@ -110,6 +110,19 @@ func (s *spread) listShards(ctx context.Context, q refstore.Query, of string) it
 	}
 }
 
+// ReadBatch implements [Batcher] if the store can.
+func (s *spread) ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error) {
+	at := make([]refstore.Key, len(keys))
+	for i := range keys {
+		at[i] = s.key(keys[i])
+	}
+	records, err := s.batch.ReadBatch(ctx, at)
+	for i := range records {
+		records[i].Key = logical(records[i].Key)
+	}
+	return records, err
+}
+
 // WriteBatch implements [Batcher] if the store can.
 func (s *spread) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	records, keys := make([]refstore.Record, len(puts)), make([]refstore.Key, len(gone))

@@ -19,6 +19,7 @@ type Lease struct {
 	adopted bool
 	session string
 	waiting time.Time // when the job became claimable
+	object  []byte
 	// unlisted tells that the claim has removed the job's entry.
 	unlisted bool
 
@@ -37,6 +38,9 @@ func (l *Lease) Job() Job {
 	defer l.mu.Unlock()
 	return l.is.Job
 }
+
+// Object is the body of the job's task object; nil if it has to be read.
+func (l *Lease) Object() []byte { return l.object }
 
 // Adopted tells whether a lost worker began the job's execution. The holder first settles that execution, and then
 // finishes the job or requests another attempt (Again).
@@ -270,6 +274,9 @@ func (l *Lease) settle(ctx context.Context, s stored) {
 	if s.Status.Terminal() {
 		if s.unmoved && !l.q.batch.ended(s) {
 			_ = l.q.move(ctx, s)
+		}
+		if l.q.tells() {
+			l.q.batch.tell(refstore.Key{Partition: toldPartition(s.Queue, s.Run), Sort: l.session}, s.ID, l.q.index.crowd(s.Queue))
 		}
 		l.clearCancel(ctx, s)
 		return

@@ -41,6 +41,8 @@ type page struct {
 	suspects   map[string]refstore.Version
 	unreadable map[string]sighting // undecodable entries, and when they were last compared with their jobs
 	races      int                 // claims lost lately
+	lost       bool                // the last claim was lost
+	from       string              // where among equal jobs' ids this process takes them, after lost claims
 	made       *listener           // tells of new entries; nil: nothing does
 	told       bool                // made has told all new entries since the last listing
 	workers    int                 // number of holders in the last listing
@@ -132,11 +134,11 @@ func (p *page) find(c *candidate) (int, bool) {
 	return slices.BinarySearchFunc(p.candidates, c.order, func(c *candidate, order string) int { return strings.Compare(c.order, order) })
 }
 
-// raced tells whether claims from a queue were recently lost to other workers.
+// raced tells whether the last claim from a queue was lost to another worker.
 func (x *index) raced(queue string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.page(queue).races > 0
+	return x.page(queue).lost
 }
 
 // tried records the result of claiming a candidate.
@@ -147,9 +149,9 @@ func (x *index) tried(c *candidate, err error) {
 	switch {
 	case errors.Is(err, refstore.ErrConflict):
 		p.suspects[c.key.Sort] = c.version
-		p.races, p.woken = min(p.races+8, 64), true
-	case err == nil && p.races > 0:
-		p.races--
+		p.races, p.lost, p.woken, p.from = min(p.races+8, 64), true, true, fmt.Sprintf("%08x", rand.Uint32())
+	case err == nil:
+		p.races, p.lost = max(p.races-1, 0), false
 	}
 }
 
@@ -211,31 +213,47 @@ func (x *index) best(ctx context.Context, want *Want) (best *candidate, of *page
 	for _, queue := range want.Queues {
 		x.mu.Lock()
 		p := x.page(queue)
-		known, raced := slices.Clone(p.candidates), p.races > 0 // copied, since the fit is checked without the lock
+		known, from := slices.Clone(p.candidates), p.from // copied, since the fit is checked without the lock
+		if p.races == 0 {
+			from = ""
+		}
 		x.mu.Unlock()
-		if c := choose(known, raced, see.fits); c != nil && (best == nil || c.order < best.order) {
+		if c := choose(known, from, see.fits); c != nil && (best == nil || c.order < best.order) {
 			best, of = c, p
 		}
 	}
 	return best, of, see.err
 }
 
-// choose returns the first fitting candidate. After lost races it returns any of the same rank, because several workers
-// that all take the first one would collide each time.
-func choose(candidates []*candidate, raced bool, fits func(*candidate) bool) *candidate {
+// choose returns the first fitting candidate. After lost races it returns one of the same rank, the next in the circle
+// of ids from a place that each worker draws for itself: several workers that all take the first one would collide each
+// time, and so each has a part of the circle.
+func choose(candidates []*candidate, from string, fits func(*candidate) bool) *candidate {
 	i := slices.IndexFunc(candidates, fits)
-	if i < 0 {
+	switch {
+	case i < 0:
 		return nil
+	case from == "":
+		return candidates[i]
 	}
-	if raced {
-		equals := candidates[i:]
-		level := rank(equals[0].order)
-		n := sort.Search(len(equals), func(n int) bool { return rank(equals[n].order) != level })
-		if from := rand.IntN(n); fits(equals[from]) {
-			i += from
-		}
+	equals := candidates[i:]
+	level := rank(equals[0].order)
+	equals = equals[:sort.Search(len(equals), func(n int) bool { return rank(equals[n].order) != level })]
+	next := slices.MinFunc(equals, func(a, b *candidate) int { return strings.Compare(a.after(from), b.after(from)) })
+	if fits(next) {
+		return next
 	}
-	return candidates[i]
+	return equals[0]
+}
+
+// after is the hash in the id of a candidate's job, with a digit before it that is greater if the hash precedes from.
+func (c *candidate) after(from string) string {
+	id, _ := indexed(c.key)
+	_, hash, _ := strings.Cut(id, ".")
+	if hash < from {
+		return "1" + hash
+	}
+	return "0" + hash
 }
 
 // fits tells whether a candidate can be taken. An orphan may be reserved for other workers for a while, counted from
@@ -607,6 +625,13 @@ func (x *index) crowded(queue string, workers int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.page(queue).workers = workers
+}
+
+// crowd is the interval in which a worker of a queue uses a key that all of them use.
+func (x *index) crowd(queue string) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return min(time.Duration(x.page(queue).workers)*crowdPace, x.o.MostPace)
 }
 
 // rest is how long a wake-up is delayed, to limit the share of time that listing takes.

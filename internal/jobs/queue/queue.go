@@ -162,7 +162,10 @@ const remembered = time.Hour
 // slowCreation is how long a job's creation takes if its request may have been sent twice: if the first request made
 // the job, and a worker has finished it, the second request makes it again. A job that succeeds is not removed in so
 // short a time (removalWait).
-const slowCreation = 100 * time.Millisecond
+const slowCreation = 250 * time.Millisecond
+
+// unit is how large a record with a task object becomes: 1 KiB, which is one unit to write, less what a store adds.
+const unit = 900
 
 // stored is a job as it is in the store.
 type stored struct {
@@ -196,6 +199,11 @@ func (q *Queue) enqueueOne(ctx context.Context, j *Job, first bool) (Job, error)
 		want.Queue = DefaultQueue
 	}
 	want.ID = Identity(&want)
+	if q.batch.store != nil {
+		if want.Object = j.Object; len(want.encode()) > unit {
+			want.Object = nil
+		}
+	}
 	got, err := q.enqueue(ctx, &want, first)
 	if err != nil {
 		return Job{}, fmt.Errorf("enqueue task %s: %w", Truncate(j.Task), err)
@@ -230,16 +238,18 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if err != nil {
 		return Job{}, err
 	}
-	if first && q.o.Now().Sub(began) < slowCreation {
+	if !first || q.o.Now().Sub(began) >= slowCreation {
+		// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
+		before, err := q.loadFinished(ctx, want.Queue, want.ID)
+		if err == nil {
+			return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
+		}
+		if !isNotFound(err) {
+			return Job{}, err
+		}
+	}
+	if first {
 		return s.Job, q.index.putFirst(ctx, s)
-	}
-	// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
-	before, err := q.loadFinished(ctx, want.Queue, want.ID)
-	if err == nil {
-		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
-	}
-	if !isNotFound(err) {
-		return Job{}, err
 	}
 	_, err = q.index.put(ctx, s)
 	return s.Job, err

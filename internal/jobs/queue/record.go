@@ -69,6 +69,9 @@ func turnKey(queue, work string) refstore.Key {
 	return refstore.Key{Partition: partition(queue, "turns"), Sort: work}
 }
 
+// toldPartition is where workers tell a run which of its jobs they have ended.
+func toldPartition(queue, run string) string { return partition(queue, "told/"+run) }
+
 // orphanOrder is the prefix of an orphan's order.
 const orphanOrder = "0."
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"e3/refstore"
@@ -17,7 +18,8 @@ type Store struct {
 	// Files, if set, ends a job in one call, has the entry of a job as an alias of the job, and tells which entries were
 	// made. It is the same store, without Spread.
 	Files Files
-	// Batch, if set, writes the records that follow from transitions, many in one request. It is the same store.
+	// Batch, if set, writes the records that follow from transitions, and reads jobs, many in one request. It is the same
+	// store.
 	Batch Batcher
 	// Spread says that a partition takes a bounded number of writes a second, so records that many processes write at
 	// a time belong into several partitions.
@@ -45,8 +47,11 @@ type Files interface {
 	)
 }
 
-// A Batcher writes many records in one request.
+// A Batcher writes and reads many records in one request.
 type Batcher interface {
+	// ReadBatch returns those of one to [refstore.MaxReads] records that are there, without fields, in any order. It leaves
+	// out damaged ones.
+	ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error)
 	// WriteBatch puts records, whatever was there, and deletes others, whether or not they exist: at most
 	// [refstore.MaxBatch] in all, no key twice. It is neither atomic nor ordered, and a write may take effect once more a
 	// while later. So it is for records that are derived from others, and that readers compare with those. Values that
@@ -275,6 +280,45 @@ func (rs *records) move(ctx context.Context, s stored) error {
 		}
 	}
 	return rs.drop(ctx, jobKey(s.Queue, s.ID), s.version)
+}
+
+// tells reports whether workers tell a run in a message which of its jobs they have ended: where a look at all of
+// them takes several requests.
+func (rs *records) tells() bool {
+	return rs.store.sharded && rs.batch.store != nil && rs.watcher == nil
+}
+
+// loadMoved reads those of some jobs that are among the finished ones, by their ids. A malformed one is left out. After
+// an error it returns what it has found.
+func (rs *records) loadMoved(ctx context.Context, queue string, ids []string) (map[string]stored, error) {
+	found := make(map[string]stored)
+	if rs.batch.store == nil { // reads of a folder wait for nothing
+		for _, id := range ids {
+			s, err := rs.loadFinished(ctx, queue, id)
+			if err == nil {
+				found[id] = s
+			} else if !isNotFound(err) && !errors.Is(err, ErrMalformed) {
+				return found, err
+			}
+		}
+		return found, nil
+	}
+	for some := range slices.Chunk(ids, refstore.MaxReads) {
+		var keys []refstore.Key
+		for _, id := range some {
+			keys = append(keys, finishedKey(queue, id))
+		}
+		list, err := rs.store.ReadBatch(ctx, keys)
+		for _, r := range list {
+			if j, err := decodeJob(r); err == nil {
+				found[j.ID] = stored{j, r.Version, r.Value, false}
+			}
+		}
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 // find reads a job, finished or not. The error is ErrNotFound.

@@ -155,6 +155,19 @@ func inStore(s refstore.Store) queue.Store {
 	return queue.Store{Store: s, Spread: spread}
 }
 
+// ReadBatch is one call.
+func (w *wire) ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error) {
+	after, err := w.enter("read", "QUEUE/default/batch")
+	if err != nil {
+		return nil, err
+	}
+	records, err := w.Store.(queue.Batcher).ReadBatch(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	return records, after()
+}
+
 // WriteBatch is one call.
 func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	after, err := w.enter("write", "QUEUE/default/batch")

@@ -33,7 +33,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 		case <-ctx.Done():
 		}
 	}()
-	req, key, err := w.request(&h.job)
+	req, key, err := w.request(&h.job, h.lease.Object())
 	if err != nil { // it can never be executed; its run gets the error
 		w.finish(l.held, h, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: queue.Truncate(err.Error())}, executions.Result{
 			State: record.Error, Reason: executions.ReasonStart, Message: err.Error(),
@@ -107,8 +107,8 @@ func (w *Worker) held() error {
 // stoppedTogether bounds how much later than its command a stopped worker receives the signal.
 const stoppedTogether = 500 * time.Millisecond
 
-// request returns the Executor's request for a job.
-func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, error) {
+// request returns the Executor's request for a job. object is the body of its task object, if that is known.
+func (w *Worker) request(j *queue.Job, object []byte) (*executions.Request, executions.Key, error) {
 	req, err := dispatch.Request(j)
 	if err != nil {
 		return nil, executions.Key{}, err
@@ -118,6 +118,9 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 		req.Job.FailureGrace = stoppedTogether
 	}
 	req.Load = func(ctx context.Context) (*record.Task, error) {
+		if data := record.TaskObject(object); objectstore.Sum(data) == req.Task {
+			return record.DecodeTask(data)
+		}
 		return executions.LoadTask(ctx, w.s.Objects, req.Task)
 	}
 	return req, executions.NewKey(req.Task, req.Inputs), nil

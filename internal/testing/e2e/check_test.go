@@ -522,9 +522,12 @@ func (c *checker) execution(rel string) {
 	obj := c.task(where+": task", task)
 	if obj != nil {
 		c.mayBeGone(func() {
-			for i, in := range obj.Inputs {
-				if in.Kind == record.KindDir && i < len(s.InputHashes) {
-					c.dirs(where+": input "+in.Name, s.InputHashes[i])
+			for i, in := range obj.Inputs[:min(len(obj.Inputs), len(s.InputHashes))] {
+				switch at := where + ": input " + in.Name; {
+				case in.Kind == record.KindDir:
+					c.dirs(at, s.InputHashes[i])
+				case in.Made():
+					c.object(at, s.InputHashes[i])
 				}
 			}
 		})

@@ -39,15 +39,19 @@ var executedKinds = [][2]string{
 	{"PutItem PARTITION.LOG", "it has logs of their own"},
 	{"PutItem STREAM.LOG", "a log, each second while it grows; its end"},
 	{"PutObject streams", "a piece of a log"},
+	{"GetObject objects", "the task object, unless there is a copy on this machine"},
 	{"PutObject objects", "the output, unless it was put before"},
 }
 
-// TestCostOfExecutedTasks lists the requests of one executed task.
+// TestCostOfExecutedTasks lists the requests of one executed task, on a machine that has no copies of objects.
 func TestCostOfExecutedTasks(t *testing.T) {
 	doc := openCostDoc(t)
 	c := newCosts(t, nil)
 	rows, each := c.perTask(t, doc.rows(t, "executed"), executedKinds, executedCases, func(test executedCase, ws string) counts {
-		return c.mustEnd(test.code, "start", "@", ws, "--publish=final", "-j", "20")
+		return c.outside(func() counts {
+			c.machine()
+			return c.mustEnd(test.code, "start", "@", ws, "--publish=final", "-j", "20")
+		})
 	})
 	reads, writes := []string{"read units", ""}, []string{"write units", ""}
 	for _, e := range each {

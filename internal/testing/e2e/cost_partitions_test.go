@@ -19,7 +19,7 @@ import (
 // mostWrites are the write units that a short task takes from partition keys that all tasks of a queue share, at most,
 // and over how many keys they are spread: the table in doc/cost.md, "One partition key".
 var mostWrites = map[string]struct{ units, keys float64 }{
-	"QUEUE/jobs": {7, 16}, "QUEUE/ready": {4, 16}, "QUEUE/finished": {2, 16}, "TASKS": {1, 16},
+	"QUEUE/jobs": {7, 16}, "QUEUE/ready": {4, 16}, "QUEUE/finished": {2, 16}, "QUEUE/told": {0.5, 1}, "TASKS": {1, 16},
 	"ID.EXECUTION": {1, 16},
 	"LEASE":        {3, 256},
 	"EXECUTION":    {3, 0}, // keys for each task

@@ -16,31 +16,36 @@ import (
 var jobKinds = [][2]string{
 	{"PutItem QUEUE.jobs", "it is enqueued"},
 	{"UpdateItem QUEUE.jobs", "it is claimed; of a long one, its command runs; it has ended"},
+	{"GetObject objects", "the task object, if it is too large to come with the job"},
 }
 
 // mostBatches is how many requests a job takes besides, at most: to write together what follows from its transitions,
-// and to read its end where the run finds it moved already. Together with the others it is less where many jobs end
-// within moments.
-const mostBatches = 2
+// to read its end, and on a busy machine to look whether it has finished while it was created. Together with the others
+// it is less where many jobs end within moments.
+const mostBatches = 3
 
-// TestCostOfJobs lists what a job costs besides its execution, in requests that do not depend on time.
+// TestCostOfJobs lists what a job costs besides its execution, in requests that do not depend on time. The worker is on
+// another machine than the run.
 func TestCostOfJobs(t *testing.T) {
 	suite.Thorough(t)
 	doc := openCostDoc(t)
 	c := newCosts(t, nil)
 	r := c.open(c.direct)
 	defer r.Close()
+	c.machine()
 	w := c.spawn("worker", c.location, "--json", "-j", "20")
 	w.waitLine(`"type":"worker.ready"`)
+	c.machine()
 	short, long := executedCases[0], executedCases[3]
-	rows, _ := c.perTask(t, doc.rows(t, "jobs"), jobKinds, []executedCase{short, long}, func(_ executedCase, ws string) counts {
+	large := executedCase{name: "long script", run: shell(": " + strings.Repeat("x", 1000) + "; echo {n} > {out}")}
+	rows, _ := c.perTask(t, doc.rows(t, "jobs"), jobKinds, []executedCase{short, long, large}, func(_ executedCase, ws string) counts {
 		c.take()
 		c.project.must("start", c.location, ws, "--publish=final", "--workers")
 		jobsEnd(t, r.Queue())
 		counted := c.take()
 		more, tasks := 0, counted["PutItem QUEUE.jobs"].requests
 		for kind, n := range counted {
-			if strings.HasPrefix(kind, "BatchWriteItem QUEUE") || kind == "GetItem QUEUE.finished" {
+			if strings.HasPrefix(kind, "BatchWriteItem QUEUE") || kind == "GetItem QUEUE.finished" || kind == "BatchGetItem" {
 				more += n.requests
 			}
 		}
@@ -77,6 +82,8 @@ func (c counts) ofJobs() counts {
 	for kind, n := range c {
 		operation, of, _ := strings.Cut(kind, " ")
 		switch _, what, ok := strings.Cut(of, "QUEUE."); {
+		case kind == "GetObject objects":
+			jobs[kind] = n
 		case !ok, operation == "Query":
 		case what == "turns", what == "holders", what == "cancel":
 		case operation == "GetItem", operation == "BatchWriteItem": // how many depends on how fast jobs end

@@ -16,25 +16,22 @@ const stoodStill = 13 * time.Second
 
 // The process of the run is suspended for longer than its lease. In a folder nothing was lost by that: its job is cancelled, and
 // the run is told. Elsewhere its session was lost, and it goes on with another one.
-func (s *slurmSite) standsStill(t *testing.T) {
-	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: still"))
-	x := p.spawn(slurmStart...)
-	id := s.queued(t, "RUNNING", "e3:still.long")
-	p.begun(1)
-	syscall.Kill(x.cmd.Process.Pid, syscall.SIGSTOP) // as Ctrl-Z does, and a laptop that sleeps
+func (s *clusterSite) standsStill(t *testing.T) {
+	l := s.long(t, "still")
+	job := l.begun(1)
+	syscall.Kill(l.x.cmd.Process.Pid, syscall.SIGSTOP) // as Ctrl-Z does, and a laptop that sleeps
 	time.Sleep(stoodStill)
-	syscall.Kill(x.cmd.Process.Pid, syscall.SIGCONT)
+	syscall.Kill(l.x.cmd.Process.Pid, syscall.SIGCONT)
 	if s.w != nil {
-		p.write("state/go", "")
-		s.once(t, p, s.ends(t, x, 0))
+		l.succeeds(1)
 		return
 	}
-	s.cluster.Run("scancel", id)
-	r := s.ends(t, x, 1)
-	if failure := r.failed(t, "long"); !strings.Contains(failure, "Slurm's job "+id) || !strings.Contains(failure, "cancelled") {
-		t.Errorf("the task has failed by %q, want a word about Slurm's job %s", failure, id)
+	s.cluster.Cancel(job)
+	r := s.ends(t, l.x, 1)
+	if failure := r.failed(t, "long"); !strings.Contains(failure, "Slurm's job "+job) || !strings.Contains(failure, "cancelled") {
+		t.Errorf("the task has failed by %q, want a word about Slurm's job %s", failure, job)
 	}
-	s.once(t, p, r)
+	s.once(t, l.p, r)
 }
 
 // The same with workers in a folder: what is approved goes on, and what is cancelled ends, though its worker is gone

@@ -37,9 +37,9 @@ internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
 cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
-                               internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
+                               internal/jobs/worker internal/jobs/dispatch internal/jobs/profile internal/jobs/cluster internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
-                               internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
+                               internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/beneath internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human internal/backoff
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
@@ -47,7 +47,7 @@ cmd/e3/internal/term:          internal/human
 internal/resultdir:            internal/format/manifest internal/repo internal/insight/runview workspace objectstore objectstore/tree refstore internal/format/record internal/host/atomicfile internal/human internal/backoff
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/fetch internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/postgres refstore/lease refstore/overlay refstore/known objectstore/overlay
+internal/repo:                 internal/fetch internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/objectstoretest objectstore/s3 refstore refstore/refstoretest refstore/checked refstore/fs refstore/dynamo refstore/postgres refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/host/kept internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
@@ -77,7 +77,8 @@ internal/insight/runview:      internal/format/moment dataflow/graph executions 
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/format/moment internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
-internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff internal/host/beneath
+internal/jobs/profile:         internal/jobs/cluster executions internal/jobs/queue internal/format/notation internal/format/record internal/parallel
+internal/jobs/cluster:         internal/jobs/dispatch executions internal/jobs/queue internal/backoff internal/parallel
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                internal/human executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
@@ -157,7 +158,7 @@ var closed = []string{"internal/format/", "internal/host/"}
 var owners = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/e3"},
 	"github.com/spf13/pflag":                 {"cmd/e3"},
-	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/insight/figures", "internal/newfile", "internal/propose"},
+	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/insight/figures", "internal/jobs/profile", "internal/newfile", "internal/propose"},
 	"github.com/BurntSushi/toml":             {"internal/format/manifest"},
 	"mvdan.cc/sh":                            {"internal/format/manifest", "internal/host/bash"},
 	"github.com/fsnotify/fsnotify":           {"refstore/fs", "internal/watch"},
@@ -319,7 +320,7 @@ func TestImportsPointDown(t *testing.T) {
 // makes them.
 func TestInsightOnlyReads(t *testing.T) {
 	graph := imports(t, "linux")
-	runs := []string{"dataflow", "workspace", "gc", "exportimport", "internal/jobs/worker", "internal/jobs/dispatch", "internal/jobs/slurm", "internal/jobs/queue"}
+	runs := []string{"dataflow", "workspace", "gc", "exportimport", "internal/jobs/worker", "internal/jobs/dispatch", "internal/jobs/cluster", "internal/jobs/queue"}
 	for pkg := range graph {
 		if !strings.HasPrefix(pkg, "internal/insight/") {
 			continue
@@ -393,7 +394,7 @@ bottom:    # imports nothing
 		{"new package", law, "new", nil, "new has no row: enter it in the table where it belongs"},
 		{"testing", law, "store", []string{"bottom", "testing"}, "store imports testing outside its tests"},
 		{"test package", law, "top", []string{"suite"}, "top imports suite, which is for tests"},
-		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/insight/figures, internal/newfile, internal/propose may"},
+		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/insight/figures, internal/jobs/profile, internal/newfile, internal/propose may"},
 		{"row without a package", law + "gone:\n", "", nil, "gone has a row but does not exist"},
 		{"row twice", law + "bottom:\n", "", nil, "bottom has two rows"},
 		{"table points up", law + "last: top\n", "last", nil, "the row of last names top, which is not below it"},

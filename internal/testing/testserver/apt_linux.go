@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -61,4 +63,31 @@ func withPackages(name string, missing func() error, args []string) error {
 		}
 	}
 	return missing()
+}
+
+// unpackPackages fetches packages of Debian and unpacks them into a folder, which appears whole: what they have does not get in the
+// way of what is installed.
+func unpackPackages(folder string, packages ...string) error {
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(folder), filepath.Base(folder)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), aptLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `apt-get download "$@" && for each in *.deb; do dpkg-deb -x "$each" whole || exit; done`, "sh"}, packages...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetch %s: %w: %.500s", strings.Join(packages, ", "), err, bytes.TrimSpace(out))
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, "whole"), folder); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }

@@ -80,6 +80,17 @@ type installable struct {
 	command func(ctx context.Context, dir string) (*exec.Cmd, error)
 }
 
+// there returns the program if it is installed.
+func (i *installable) there() (string, error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(cache, i.name, filepath.FromSlash(i.program))
+	_, err = os.Stat(program)
+	return program, err
+}
+
 // install returns the program that an earlier call installed, else installs it, one process at a time. The folder appears
 // by a rename, so it appears whole.
 func (i *installable) install() (string, error) {

@@ -137,10 +137,21 @@ type meteredRequest struct {
 	Item, Key                 meteredItem
 	ExpressionAttributeValues meteredItem
 	ConsistentRead            bool
-	RequestItems              map[string][]struct {
-		PutRequest    *struct{ Item meteredItem }
-		DeleteRequest *struct{ Key meteredItem }
+	RequestItems              meteredWrites
+}
+
+// meteredWrites are those of a batch; batches of reads have another form.
+type meteredWrites map[string][]struct {
+	PutRequest    *struct{ Item meteredItem }
+	DeleteRequest *struct{ Key meteredItem }
+}
+
+func (w *meteredWrites) UnmarshalJSON(data []byte) error {
+	type plain meteredWrites
+	if json.Unmarshal(data, (*plain)(w)) != nil {
+		*w = nil
 	}
+	return nil
 }
 
 func kibs(size, unit int) float64 { return max(math.Ceil(float64(size)/float64(unit<<10)), 1) }
@@ -238,7 +249,7 @@ func (m *Meter) admit(op, pk string) bool {
 	b.at = now
 	m.buckets[pk] = b
 	left := b.left.Writes
-	if op == "GetItem" || op == "Query" {
+	if op == "GetItem" || op == "BatchGetItem" || op == "Query" {
 		left = b.left.Reads
 	}
 	if left <= 0 {
@@ -295,6 +306,16 @@ func (m *Meter) count(op string, body, answer []byte, ok bool) {
 				} else if r.DeleteRequest != nil {
 					remove(r.DeleteRequest.Key.key())
 				}
+			}
+		}
+	case "BatchGetItem":
+		var gets struct {
+			RequestItems map[string]struct{ Keys []meteredItem }
+		}
+		_ = json.Unmarshal(body, &gets)
+		for _, request := range gets.RequestItems {
+			for _, key := range request.Keys {
+				take(key.key()[0], Units{Reads: kibs(m.sizes[key.key()], 4)})
 			}
 		}
 	case "GetItem":

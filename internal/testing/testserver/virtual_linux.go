@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,25 +166,7 @@ func unpackKernel(folder, meta string) error {
 	if i < 0 {
 		return fmt.Errorf("apt-cache knows no package %s", meta)
 	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(folder), "linux.*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(context.Background(), aptLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", `apt-get download "$0" && dpkg-deb -x "$0"_*.deb whole`, strings.Fields(string(out))[i])
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch a kernel: %w: %.500s", err, bytes.TrimSpace(out))
-	}
-	if err := os.Rename(filepath.Join(dir, "whole"), folder); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return unpackPackages(folder, strings.Fields(string(out))[i])
 }
 
 // writeImage writes the first file system, in the form that the kernel unpacks: an archive of cpio's "newc".
