@@ -53,6 +53,8 @@ type traits struct {
 	told    bool // watches are told of changes, and cost nothing
 	// spread says that a partition takes so few writes a second that records which all tasks write need several.
 	spread bool
+	// fenced says that no write of a session takes effect once it is marked dead (lease.Options.Fenced).
+	fenced bool
 }
 
 // A writer of a database's records says when they may be written.

@@ -195,7 +195,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	}
 	if f.Objects == nil {
 		s.queue = queue.Store{Store: s.records, Files: checked.NewFiles(records)}
-		s.plain = newMembers(func() *lease.Leases { return r.leases(stillThere(root, records), nil, 0, 0) })
+		s.plain = newMembers(func() *lease.Leases { return r.leases(stillThere(root, records), nil, 0, 0, false) })
 		s.leases = s.plain.leases()
 		r.onClose(s.plain.Close)
 		return s, nil
@@ -206,7 +206,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		return nil, err
 	}
 	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, command: r.takeCommand(), root: root, folder: folderNumber(root), warn: r.warn}
-	sessions := r.leases(records, bucket, 0, 0)
+	sessions := r.leases(records, bucket, 0, 0, false)
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions

@@ -155,7 +155,7 @@ func (r *Repo) openOverlay(s *stores) (*stores, error) {
 	} else {
 		over.derived = over.records
 	}
-	over.plain = newMembers(func() *lease.Leases { return r.leases(local, nil, 0, 0) })
+	over.plain = newMembers(func() *lease.Leases { return r.leases(local, nil, 0, 0, false) })
 	over.leases = over.plain.leases()
 	r.onClose(over.plain.Close)
 	return over, nil

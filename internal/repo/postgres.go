@@ -119,7 +119,7 @@ func (c *postgresConnection) where() string { return "(" + human.Line(c.dsn()) +
 
 func (c *postgresConnection) server() string { return c.postgresDatabase.String() }
 
-func (c *postgresConnection) traits() traits { return traits{lookups: 1024, told: true} }
+func (c *postgresConnection) traits() traits { return traits{lookups: 1024, told: true, fenced: true} }
 
 func (c *postgresConnection) identity(ctx context.Context) (string, error) {
 	return c.store.Identity(ctx)

@@ -85,7 +85,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	leases = r.leases(records, bucket, l.lease, l.settle)
+	leases = r.leases(records, bucket, l.lease, l.settle, conn.traits().fenced)
 	sendsRecords, sendsDeletions = leases.Sending(), leases.Sending()
 	r.onClose(leases.Close)
 
@@ -206,9 +206,9 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 }
 
 // leases are this process's leases in a store of records.
-func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle time.Duration) *lease.Leases {
+func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle time.Duration, fenced bool) *lease.Leases {
 	o := lease.Options{
-		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Owner: lease.Owner{Process: self(), Words: inWords()},
+		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Fenced: fenced, Owner: lease.Owner{Process: self(), Words: inWords()},
 		Relied:  func(name [32]byte) string { return "file " + objectstore.Hash(name).String() },
 		Renewed: r.renewed, Elapsed: runner.Elapsed, Retake: r.opts.Retake,
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"e3/refstore"
+	"e3/refstore/lease"
 )
 
 func name(i int) [32]byte { return sha256.Sum256(fmt.Append(nil, i)) }
@@ -327,6 +328,33 @@ func TestUnsettled(t *testing.T) {
 		b.rely(t, name(0))
 		w.kill(b)
 		here.quiesce(t)()
+	})
+}
+
+// TestFenced: where the store refuses late writes of the dead, a dead session blocks no collection, but a dead collector's
+// deletions do.
+func TestFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		fenced := func(o *lease.Options) { o.Fenced = true }
+		a, b, c := w.on("a", fenced), w.on("b", fenced), w.on("c", fenced)
+		a.rely(t, name(0))
+		w.kill(a)
+		begin := time.Now()
+		b.quiesce(t)
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("the collection waited for %v, want no more than a lease or two", took)
+		}
+		w.kill(b)
+		var unsettled *refstore.UnsettledError
+		var locked *refstore.LockedError // until it is known to be dead
+		if _, err := c.Quiesce(t.Context()); !errors.As(err, &locked) {
+			t.Errorf("after a collector fell silent: got %v, want a LockedError", err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := c.Quiesce(t.Context()); !errors.As(err, &unsettled) {
+			t.Errorf("after a collector that died: got %v, want an UnsettledError", err)
+		}
 	})
 }
 

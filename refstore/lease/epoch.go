@@ -277,6 +277,8 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 		return false, nil
 	case v.blocksCollections():
 		return false, &refstore.UnsettledError{Session: v.rec.Owner.words(), PID: v.rec.Owner.PID}
+	case c.l.o.Fenced:
+		return true, nil
 	}
 	wait, err := c.l.settled(ctx, id, v)
 	if err == nil && wait > 0 && !v.gone {

@@ -70,6 +70,9 @@ type Options struct {
 	// servers accept a signature, plus a minute: Sending checks requests that delete objects, or write references to
 	// them, after they are signed.
 	Settle time.Duration
+	// Fenced says that the store refuses writes of a session that is marked dead, and that the mark waits for those that
+	// are under way ([Leases.Fence]). Then only deletions of a lost collector have to settle.
+	Fenced bool
 	// Owner describes the process. Without an id, it is this process.
 	Owner Owner
 	// Clock is the clock that dates the objects. All machines ask the same clock. nil is this machine's clock.

@@ -19,7 +19,7 @@ import (
 //
 //  1. It begins a new record, which dates from the beginning of the old one. So it protects the same objects.
 //  2. No collection may have passed the dead record over: either its requests have still not settled once the new
-//     record exists, or no collection has begun since the session last looked.
+//     record exists (with [Options.Fenced] a collection does not wait for that), or no collection has begun since the session last looked.
 //  3. It writes down every name that it relies on, and takes each hold again by compare-and-swap of the record that
 //     still names it. Observers change that record before they rely on a hold being free, so an unchanged one was never
 //     another's.
@@ -133,7 +133,7 @@ func (s *session) continuous(ctx context.Context, old string) error {
 	if idle {
 		return nil
 	}
-	if r.Version != refstore.Absent {
+	if r.Version != refstore.Absent && !s.l.o.Fenced {
 		v := view{version: r.Version}
 		if err := decode(r, &v.rec); err != nil {
 			return err

@@ -47,6 +47,7 @@ func TestSchedules(t *testing.T) {
 	for i := range 200 {
 		seed := uint64(time.Now().UnixNano())
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
 			if !schedule(t, address, rand.New(rand.NewPCG(seed, 0))) {
 				t.Logf("seed %d", seed)
 			}
@@ -60,7 +61,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func schedule(t *testing.T, address string, random *rand.Rand) bool {
-	const clients, rounds = 3, 12
+	const clients, rounds = 3, 6
 	o := options(address)
 	o.Repository += "_"
 	key, stream := refstore.Key{Partition: "INDEX/test", Sort: "n"}, refstore.Key{Partition: "EVENTS/w", Sort: "run"}
@@ -76,7 +77,7 @@ func schedule(t *testing.T, address string, random *rand.Rand) bool {
 	for c := range clients {
 		wire := testserver.NewWire(t, server(t, address))
 		o := o
-		o.Address, o.Attempt, o.Patience, o.Conns = through(t, address, wire.Address()), 300*time.Millisecond, 2*time.Second, 2
+		o.Address, o.Attempt, o.Patience, o.Conns = through(t, address, wire.Address()), 200*time.Millisecond, 600*time.Millisecond, 2
 		store := open(t, o)
 		chance := rand.New(rand.NewPCG(random.Uint64(), 0))
 		chaos.Go(func() { disturb(ctx, chance, wire) })
@@ -155,7 +156,7 @@ func disturb(ctx context.Context, random *rand.Rand, wire *testserver.Wire) {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(random.Int64N(int64(30 * time.Millisecond)))):
 		}
-		switch random.IntN(8) {
+		switch random.IntN(10) {
 		case 0, 1:
 			wire.Cut()
 		case 2:

@@ -86,8 +86,8 @@ type Store struct {
 	pooled   atomic.Bool // something between this process and the server shares connections
 	volatile sync.Once   // for Options.Warn
 
-	gets gathered
-	hub  hub
+	reads gathered
+	hub   hub
 }
 
 var (
@@ -141,7 +141,7 @@ func open(o Options) (*Store, error) {
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
-	s.gets.store, s.hub.store = s, s
+	s.reads.store, s.hub.store = s, s
 	return s, nil
 }
 

@@ -68,11 +68,14 @@ func (s *Store) get(ctx context.Context, key refstore.Key, fields []string) (*ro
 		}
 		return nil, refstore.ErrNotFound
 	}
-	r, err := s.gets.get(ctx, key, fields)
-	if err == nil && r == nil {
+	rows, err := s.reads.do(ctx, &read{partition: key.Partition, sort: key.Sort, fields: fields})
+	if err == nil && len(rows) == 0 {
 		err = refstore.ErrNotFound
 	}
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return &rows[0], nil
 }
 
 // fence is the part of a statement that begins each write, after its other parameters: the session's row if the session is
@@ -342,11 +345,14 @@ func (s *Store) list(ctx context.Context, table string, q refstore.Query) iter.S
 
 // page reads the next rows of a partition as q says, at most limit.
 func (s *Store) page(ctx context.Context, table string, q refstore.Query, limit int) ([]row, error) {
+	if q.Prefix == "" && q.After == "" && table == "e3.records" {
+		return s.reads.do(ctx, &read{partition: q.Partition, size: limit, descending: q.Descending, keysOnly: q.KeysOnly, fields: q.Fields})
+	}
 	columns := "sort"
 	args := []any{s.o.Repository, []byte(q.Partition)}
 	if !q.KeysOnly {
 		args = append(args, names(q.Fields))
-		columns += ", version, coalesce(replaced, ''), value, " + fieldsOf("$3")
+		columns = allColumns("$3")
 	}
 	where := "repository = $1 AND partition = $2"
 	bound := func(operator string, value string) {
