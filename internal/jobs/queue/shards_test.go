@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -250,4 +251,53 @@ func TestWaiterReadsTheShardsOfItsJobs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWorkersTellWhatHasEnded: a run with jobs in many shards learns from its workers which of them have ended, and
+// seldom looks at the shards; what a run has read needs no other request for each job.
+func TestWorkersTellWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 100
+		w := inShards(t)
+		w.batches = true
+		front, worker := w.onStore("front", w.store, queue.Options{Polled: true}), w.onStore("back", w.store, queue.Options{Polled: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		in := front.Inbox(ctx, queue.DefaultQueue, run)
+		for n := range jobs {
+			j, err := front.EnqueueFirst(t.Context(), job(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Expect(j.ID)
+		}
+		front.wire.counted()
+		var beside sync.WaitGroup
+		beside.Go(func() { worker.work(t, ctx, 10*time.Millisecond) })
+		began, done := time.Now(), 0
+		for done < jobs {
+			told, err := in.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range told {
+				if told[i].Status.Terminal() {
+					done++
+				}
+			}
+		}
+		took := time.Since(began)
+		cancel()
+		beside.Wait()
+		calls, all := front.wire.counted(), 0
+		for call, n := range calls {
+			t.Logf("%4d × %s", n, call)
+			all += n
+		}
+		// A look at the jobs of 8 shards each second, and two calls each 20 ms at most.
+		if most := 8*int(took/time.Second+2) + 2*int(took/(20*time.Millisecond)+1); all > most || calls["list told/"] == 0 {
+			t.Errorf("%d jobs in %v took %d calls of the run, want %d at most, and some of them for what is told", jobs, took, all, most)
+		}
+		w.empty(t)
+		w.sound(t)
+	})
 }

@@ -292,6 +292,17 @@ func writeBatch(ctx context.Context, s queue.Store) error {
 			return fmt.Errorf("record %q: got %q, %v, want %q", sort, r.Value, err, want)
 		}
 	}
+	records, err := s.Batch.ReadBatch(ctx, []refstore.Key{key("a"), key("b"), key("c")})
+	if err != nil {
+		return fmt.Errorf("read a batch: %w", err)
+	}
+	read := make(map[string]string)
+	for _, r := range records {
+		read[r.Key.Sort] = string(r.Value)
+	}
+	if len(read) != 2 || read["a"] != "after" || read["c"] != "new" {
+		return fmt.Errorf("read a batch: got %q, want a and c as they were written", read)
+	}
 	if _, err := s.Put(ctx, refstore.Record{Key: key("a"), Value: []byte("late"), Version: before.Version}); !errors.Is(err, refstore.ErrConflict) {
 		return fmt.Errorf("put over the version before the batch: got %v, want a conflict", err)
 	}
