@@ -77,6 +77,7 @@ type sharedStore interface {
 	finder
 	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
 	WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error
+	ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error)
 	ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[refstore.Key, error]
 	ShortLogs() bool
 	StreamPace() time.Duration
