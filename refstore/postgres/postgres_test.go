@@ -33,7 +33,7 @@ func database(t testing.TB) string {
 // options are those of a new repository.
 func options(url string) postgres.Options {
 	return postgres.Options{
-		Address: url, Repository: strings.ReplaceAll(testserver.Name(), "-", "_"), Conns: 4, Poll: 20 * time.Millisecond, Backoff: 2 * time.Millisecond,
+		Address: url, Repository: strings.ReplaceAll(testserver.Name(), "-", "_"), Conns: 4, Attempt: time.Minute, Poll: 20 * time.Millisecond, Backoff: 2 * time.Millisecond,
 	}
 }
 
