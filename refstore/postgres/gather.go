@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-
-	"e3/refstore"
 )
 
 // gathered are reads that wait for a statement. A process that looks up thousands of tasks at a time makes a statement for
@@ -130,27 +128,4 @@ func (s *Store) read(ctx context.Context, batch []*read) error {
 // allColumns are those of the row r, with the fields whose names are a parameter.
 func allColumns(parameter string) string {
 	return "r.sort, r.version, coalesce(r.replaced, ''), r.value, " + fieldsOf(parameter)
-}
-
-// ReadBatch returns those of some records that are there, without fields, by one statement.
-func (s *Store) ReadBatch(ctx context.Context, keys []refstore.Key) (records []refstore.Record, err error) {
-	if len(keys) == 0 || len(keys) > refstore.MaxReads {
-		return nil, fmt.Errorf("read %d records at once: %w", len(keys), refstore.ErrInvalid)
-	}
-	batch := make([]*read, len(keys))
-	for i, key := range keys {
-		if err := check(ctx, key.Validate()); err != nil {
-			return nil, err
-		}
-		batch[i] = &read{partition: key.Partition, sort: key.Sort}
-	}
-	if err := s.read(ctx, batch); err != nil {
-		return nil, fmt.Errorf("read %d records at once: %w", len(keys), err)
-	}
-	for i, r := range batch {
-		for j := range r.rows {
-			records = append(records, r.rows[j].record(keys[i], nil))
-		}
-	}
-	return records, nil
 }
