@@ -76,6 +76,7 @@ type sharedStore interface {
 	refstore.Indexed
 	finder
 	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
+	ReadBatch(ctx context.Context, keys []refstore.Key) ([]refstore.Record, error)
 	WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error
 	ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[refstore.Key, error]
 	ShortLogs() bool

@@ -274,6 +274,29 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 	return nil
 }
 
+// ReadBatch returns the values of those of some records that are there, in one statement.
+func (s *Store) ReadBatch(ctx context.Context, keys []refstore.Key) (records []refstore.Record, err error) {
+	if len(keys) == 0 || len(keys) > refstore.MaxReads {
+		return nil, fmt.Errorf("read %d records at once: %w", len(keys), refstore.ErrInvalid)
+	}
+	batch := make([]*read, len(keys))
+	for i, key := range keys {
+		if err := check(ctx, key.Validate()); err != nil {
+			return nil, fmt.Errorf("read %q among others: %w", key, err)
+		}
+		batch[i] = &read{partition: key.Partition, sort: key.Sort}
+	}
+	if err := s.read(ctx, batch); err != nil {
+		return nil, fmt.Errorf("read %d records at once: %w", len(keys), err)
+	}
+	for i, r := range batch {
+		if len(r.rows) > 0 {
+			records = append(records, r.rows[0].record(keys[i], nil))
+		}
+	}
+	return records, nil
+}
+
 // Pages of a list without a limit: most readers stop after the newest record.
 var pages = [...]int{16, 256, 1024}
 
