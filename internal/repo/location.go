@@ -41,6 +41,7 @@ func CheckFolder(location string) error {
 // sharedLocation is <database>/<repository>?…
 type sharedLocation struct {
 	database
+	user          string // by which the database is reached; "": its own default
 	repository    string
 	objects       bucketLocation
 	defaults      bucketLocation // where the objects are if the location says nothing
@@ -71,7 +72,11 @@ func (l *sharedLocation) initCommand() string {
 			query += p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(p[1])) + "&"
 		}
 	}
-	return fmt.Sprintf("e3 init '%s?%sbucket=%s'", l, query, cmp.Or(l.objects.Bucket, "<bucket>"))
+	location := l.String()
+	if l.user != "" {
+		location = strings.Replace(location, "://", "://"+l.user+"@", 1)
+	}
+	return fmt.Sprintf("e3 init '%s?%sbucket=%s'", location, query, cmp.Or(l.objects.Bucket, "<bucket>"))
 }
 
 // String is the location without the parameters that only say how to reach it.
@@ -104,7 +109,7 @@ func parseShared(location string) (*sharedLocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &sharedLocation{objects: bucketLocation{
+	l := &sharedLocation{user: u.User.Username(), objects: bucketLocation{
 		Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"],
 	}}
 	if l.database, l.repository, l.defaults, err = kind.parse(location, u, query); err != nil {

@@ -26,7 +26,7 @@ func TestParseShared(t *testing.T) {
 		{name: "a database", location: "postgres://db.acme.example/e3/forecast",
 			want: "postgres://db.acme.example/e3", of: sharedLocation{repository: "forecast", objects: bucketLocation{Prefix: "e3/forecast"}}},
 		{name: "two hosts, a user and TLS", location: "postgres://ada@h1:5433,h2/e3/forecast?sslmode=verify-full&sslrootcert=/ca.pem&bucket=bkt&settle=1s",
-			want: "postgres://h1:5433,h2/e3 sslmode=verify-full sslrootcert=/ca.pem", of: sharedLocation{repository: "forecast", settle: time.Second, objects: bucketLocation{Bucket: "bkt", Prefix: "e3/forecast"}}},
+			want: "postgres://h1:5433,h2/e3 sslmode=verify-full sslrootcert=/ca.pem", of: sharedLocation{user: "ada", repository: "forecast", settle: time.Second, objects: bucketLocation{Bucket: "bkt", Prefix: "e3/forecast"}}},
 		{name: "a service", location: "postgres:///e3/forecast?service=team",
 			want: "postgres:///e3 service=team", of: sharedLocation{repository: "forecast", objects: bucketLocation{Prefix: "e3/forecast"}}},
 		{name: "a password of PostgreSQL", location: "postgres://ada:secret@h/e3/forecast", wrong: "~/.pgpass"},

@@ -35,7 +35,7 @@ func TestPostgres(t *testing.T) {
 	reach := location + "?sslmode=disable"
 
 	_, err := Open(ctx, reach, Options{Getenv: os.Getenv})
-	if !errors.Is(err, ErrNoRepository) || !strings.Contains(err.Error(), "schema e3") || !strings.Contains(err.Error(), "e3 init") {
+	if !errors.Is(err, ErrNoRepository) || !strings.Contains(err.Error(), "schema e3") || !strings.Contains(err.Error(), "e3 init 'postgres://postgres@") {
 		t.Errorf("open before it is made: got error %v, want an ErrNoRepository that names the schema and e3 init", err)
 	}
 	made, err := Init(ctx, location+"?"+query.Encode(), InitOptions{})
