@@ -17,13 +17,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Postgres returns the address of a new database on a PostgreSQL server that all tests of this process share. The programs
-// are those on the PATH: initdb and postgres of version 13 or later.
+// Postgres returns the address of a new database on a PostgreSQL server that all tests of this process share. It takes
+// initdb and postgres of version 13 or later.
 func Postgres(tb TB) string {
 	tb.Helper()
 	s := sharedPostgres()
 	if s.missing != nil {
-		tb.Skipf("no PostgreSQL: %v (get it with: apt install postgresql, and its folder bin on the PATH)", s.missing)
+		tb.Skipf("no PostgreSQL: %v (get it with: apt install postgresql)", s.missing)
 	}
 	if s.err != nil {
 		tb.Fatalf("start PostgreSQL: %v", s.err)
@@ -44,7 +44,7 @@ var sharedPostgres = sync.OnceValue(func() (s struct {
 
 func havePostgres() error {
 	for _, program := range []string{"initdb", "postgres"} {
-		if _, err := exec.LookPath(program); err != nil {
+		if _, err := postgresProgram(program); err != nil {
 			return err
 		}
 	}
@@ -53,6 +53,15 @@ func havePostgres() error {
 		return err
 	}
 	return nil
+}
+
+// postgresProgram finds a program of the server's. Debian has them outside of the PATH, in a folder for each version.
+func postgresProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); err != nil && len(found) > 0 {
+		return found[len(found)-1], nil
+	}
+	return path, err
 }
 
 // postgresUser is the user as which the server runs where this process is root's: it refuses root.
@@ -80,7 +89,7 @@ type PostgresServer struct {
 func NewPostgres(tb TB, options ...string) *PostgresServer {
 	tb.Helper()
 	if err := havePostgres(); err != nil {
-		tb.Skipf("no PostgreSQL: %v (get it with: apt install postgresql, and its folder bin on the PATH)", err)
+		tb.Skipf("no PostgreSQL: %v (get it with: apt install postgresql)", err)
 	}
 	s, err := startPostgres(options)
 	if err != nil {
@@ -261,6 +270,9 @@ func (s *PostgresServer) start() error {
 
 // command is one of PostgreSQL's programs, as a user that it takes.
 func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
+	if path, err := postgresProgram(program); err == nil {
+		program = path
+	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
 	if os.Getuid() == 0 {
