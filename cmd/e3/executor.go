@@ -70,6 +70,15 @@ func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers {
 		said.Executor = settings.Workers
 	}
+	if e := said.Executor; e != "" && !slices.Contains(settings.Executors(), e) { // before anything is made
+		named, err := findProfile(e)
+		if err == nil {
+			_, err = named.decode()
+		}
+		if err != nil {
+			return said, err
+		}
+	}
 	if said.Queue != "" {
 		if err := queue.ValidName(said.Queue); err != nil {
 			what := "--queue"
