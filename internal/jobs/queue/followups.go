@@ -299,7 +299,7 @@ func (f *followUps) tell(key refstore.Key, id string, pace time.Duration) {
 		f.news[key] = n
 	}
 	_, hash, _ := strings.Cut(id, ".")
-	n.told = append(n.told[max(len(n.told)+1-maxTold, 0):], hash[:toldDigits])
+	n.told = append(n.told[max(len(n.told)+1-maxTold, 0):], hash[:min(toldDigits, len(hash))])
 	if !n.waiting {
 		n.waiting = true
 		early := max(pace-time.Since(n.sent), 0)

@@ -289,6 +289,9 @@ func (b *Inbox) lookTold(ctx context.Context) (jobs []Job, err error) {
 	told := make(map[string]bool)
 	for r, err := range b.q.store.List(ctx, refstore.Query{Partition: toldPartition(b.queue, b.run)}) {
 		var rec toldRecord
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue // it is a hint
+		}
 		if err != nil {
 			return nil, err
 		}
