@@ -44,6 +44,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 		return Table{}, err
 	}
 	s := onTable(o)
+	o = s.o // with its defaults
 	var t Table
 	d, err := s.describe(ctx)
 	made := false // by this call or another, so the table exists, or will
