@@ -107,6 +107,13 @@ func (n *notifier) subscribe(dir, name string, wake chan<- struct{}, told *names
 }
 
 func (n *notifier) run(w *fsnotify.Watcher) {
+	// The watcher sends errors under its own lock, for which a caller of subscribe may wait. So they are received without n's.
+	lost := make(chan struct{}, 1)
+	go func() {
+		for range w.Errors { // events were lost
+			signal(lost)
+		}
+	}()
 	for {
 		select {
 		case ev, ok := <-w.Events:
@@ -114,10 +121,7 @@ func (n *notifier) run(w *fsnotify.Watcher) {
 				return
 			}
 			n.event(ev.Name, ev.Has(fsnotify.Create))
-		case _, ok := <-w.Errors: // events were lost
-			if !ok {
-				return
-			}
+		case <-lost:
 			n.event("", false)
 		}
 	}
