@@ -10,7 +10,7 @@ import (
 	"e3/refstore/refstoretest"
 )
 
-// A database keeps the records of shared repositories, each with its objects in S3. What stands here is all that the rest of
+// A database keeps the records of shared repositories, each with its objects in S3. These methods are all that the rest of
 // this package knows of one. A value is what a location says; it makes no connection.
 type database interface {
 	// String is the location without the repository, and without parameters that only say how to reach it.

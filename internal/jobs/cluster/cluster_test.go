@@ -302,7 +302,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// What the scheduler takes no more is split, and then waits for others to end.
+// A batch that the scheduler takes no more is split, and then waits for others to end.
 func TestLimit(t *testing.T) {
 	p := &played{}
 	p.traits.Array = 4
@@ -329,7 +329,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A list that fails or hangs delays, and decides nothing. What is not listed in two polls, and for long enough, is gone.
+// A list that fails or hangs delays, and decides nothing. A job that is not listed in two polls, and for long enough, is gone.
 func TestList(t *testing.T) {
 	away := false
 	p := &played{hidden: 8 * time.Second, lists: func() fault {

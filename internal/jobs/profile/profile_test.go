@@ -124,7 +124,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// What a profile cannot ask for fails the task, as does a name that could be more than one.
+// A demand for which a profile has no words fails the task, as does a name that could be more than one.
 func TestDemandsOfToy(t *testing.T) {
 	t.Setenv("PATH", bin(t, "enqueue", "joblist", "drop"))
 	for _, test := range []struct {

@@ -366,7 +366,7 @@ var (
 	}{{"head node reboots", (*clusterSite).reboots}, {"a node dies", (*clusterSite).nodeDies}}
 )
 
-// TestClusters runs dataflows on real schedulers. What has no server here is skipped.
+// TestClusters runs dataflows on real schedulers. One without a server here is skipped.
 func TestClusters(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
