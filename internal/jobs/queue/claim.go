@@ -30,9 +30,10 @@ type Want struct {
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
-	// Chosen, if set, is told of each job that Claim or ClaimSome is about to claim, and Missed of each of these that it has
-	// not got. They are called by the caller's goroutine.
-	Chosen, Missed func(*Job)
+	// Chosen, if set, is told of each job that Claim or ClaimSome is about to claim, and tells whether another one may fit;
+	// Missed is told of each of these that it has not got. They are called by the caller's goroutine.
+	Chosen func(*Job) (more bool)
+	Missed func(*Job)
 	// Until, if set, is the last job, in order, that Claim may take. Claim reads no further than this job and the last
 	// orphan.
 	Until *Job

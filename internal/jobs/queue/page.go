@@ -188,8 +188,8 @@ func (x *index) pick(ctx context.Context, want *Want, most int) (chosen []*candi
 			switch {
 			case c != nil:
 				chosen = append(chosen, c)
-				if want.Chosen != nil {
-					want.Chosen(&c.job)
+				if want.Chosen != nil && !want.Chosen(&c.job) {
+					return chosen, nil
 				}
 				continue
 			case err != nil && len(chosen) == 0:

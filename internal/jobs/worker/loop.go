@@ -233,9 +233,10 @@ func (l *loop) claim() {
 		}
 		toAdopt := orphans{}
 		want := l.want(func(j *queue.Job) bool { return !l.mustAdopt(j, toAdopt) && l.takes(j) })
-		want.Chosen = func(j *queue.Job) {
+		want.Chosen = func(j *queue.Job) bool {
 			w.room.take(&j.Policy)
 			w.turn.claimed(j)
+			return !w.room.full()
 		}
 		want.Missed = func(j *queue.Job) { w.room.give(&j.Policy) }
 		leases, err := w.s.Queue.ClaimSome(l.held, want, mostClaims)
