@@ -94,11 +94,13 @@ func (q *Queue) ClaimSome(ctx context.Context, want Want, most int) (leases []*L
 		return nil, fmt.Errorf("claim a job: %w", err)
 	}
 	for {
+		began := q.o.Now()
 		chosen, err := q.index.pick(ctx, &want, most)
 		if err != nil {
 			return nil, fmt.Errorf("claim a job: %w", err)
 		}
 		if len(chosen) == 0 {
+			q.index.work.missed(began)
 			return nil, nil
 		}
 		got, errs := make([]*Lease, len(chosen)), make([]error, len(chosen))

@@ -65,4 +65,6 @@ func NewNews() *News { return new(News) }
 
 func (n *News) Came(now time.Time) { n.came(now) }
 
+func (n *News) Missed(began time.Time) { n.missed(began) }
+
 func (n *News) Quiet(now time.Time) time.Duration { return n.quiet(now) }

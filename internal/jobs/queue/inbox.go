@@ -184,6 +184,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.news.missed(began)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestThroughput(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := worldOn(t, store)
-			w.batches, w.hurried = true, true
+			w.batches, w.hurried, w.spread = true, true, tt.spread
 			w.ttl = time.Hour
 			polls := queue.Options{Polled: true}
 			front := w.onStore("front", store, polls)

@@ -291,6 +291,8 @@ type world struct {
 	moves bool
 	// aliases makes every process that ends jobs in one call keep entries as aliases, on a store that can.
 	aliases bool
+	// spread says that the store takes a bounded number of writes for a partition.
+	spread bool
 	// hurried makes every process spread the entries of all jobs that it enqueues, in queues with shards.
 	hurried bool
 }
@@ -341,7 +343,7 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 		}
 	}
 	at := inStore(store)
-	at.Store = p.wire
+	at.Store, at.Spread = p.wire, at.Spread || w.spread
 	if w.batches {
 		at.Batch = p.wire
 	}
