@@ -94,13 +94,11 @@ func (q *Queue) ClaimSome(ctx context.Context, want Want, most int) (leases []*L
 		return nil, fmt.Errorf("claim a job: %w", err)
 	}
 	for {
-		began := q.o.Now()
 		chosen, err := q.index.pick(ctx, &want, most)
 		if err != nil {
 			return nil, fmt.Errorf("claim a job: %w", err)
 		}
 		if len(chosen) == 0 {
-			q.index.work.missed(began)
 			return nil, nil
 		}
 		got, errs := make([]*Lease, len(chosen)), make([]error, len(chosen))
@@ -177,7 +175,7 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 		}
 	}
 	if l != nil {
-		q.index.work.came(q.o.Now())
+		q.index.work.note(q.o.Now())
 	}
 	return l, err
 }

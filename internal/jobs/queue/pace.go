@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -28,48 +27,11 @@ const (
 	idleRepair = 2 * time.Minute
 )
 
-// news is when a process last saw a sign of more to come, and how soon more came after earlier signs.
+// news is when a process last saw a sign of more to come.
 type news struct {
-	mu    sync.Mutex
-	at    time.Time
-	vain  time.Time        // when the last look that found nothing began
-	gaps  [4]time.Duration // the last ones, or less; 0: none, as nothing was waited for
-	count int
+	mu sync.Mutex
+	at time.Time
 }
-
-// mostQuiet bounds how long a process that has become used to long gaps does not look after a sign.
-const mostQuiet = 100 * time.Millisecond
-
-// missed records that a look which began at a time has found nothing.
-func (n *news) missed(began time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.vain = began
-}
-
-// came records that what the last sign announced has come, which is a sign itself. It came after the last look in vain; if the
-// first look found it, it may have come long before.
-func (n *news) came(now time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	gap := n.rest() / 2
-	if n.vain.After(n.at) {
-		gap = n.vain.Sub(n.at)
-	}
-	n.gaps[n.count%len(n.gaps)] = gap
-	n.count++
-	n.at = now
-}
-
-// quiet is how long no look is worth while.
-func (n *news) quiet(now time.Time) time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rest() - now.Sub(n.at)
-}
-
-// rest is three quarters of the shortest of the last gaps. The caller holds the lock.
-func (n *news) rest() time.Duration { return min(slices.Min(n.gaps[:])*3/4, mostQuiet) }
 
 func (n *news) note(now time.Time) {
 	n.mu.Lock()

@@ -700,7 +700,7 @@ func (x *index) until(queue string) (wait time.Duration) {
 	wait = x.o.MostPace
 	if x.watcher == nil {
 		pace := eager(x.work.age(now), max(x.o.Pace, min(time.Duration(p.workers)*crowdPace, x.o.MostPace)), x.o.MostPace)
-		wait = max(pace*3/4+rand.N(pace/2+1), x.work.quiet(now))
+		wait = pace*3/4 + rand.N(pace/2+1)
 	}
 	if !p.due.IsZero() {
 		wait = min(wait, max(p.due.Sub(now), time.Millisecond))

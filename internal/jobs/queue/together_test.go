@@ -121,39 +121,3 @@ func TestLateLooksShareRequests(t *testing.T) {
 		}
 	})
 }
-
-// TestUsedToGaps: processes that look at a store which does not notify become used to how soon more comes: they do not
-// look earlier than three quarters of the shortest of the last gaps, and notice a short one within 0.1 s.
-func TestUsedToGaps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := queue.NewNews()
-		now := time.Now()
-		n.Came(now)
-		for i, gap := range []time.Duration{80, 60, 90, 70} {
-			if quiet := n.Quiet(now); quiet > 0 {
-				t.Errorf("after %d gaps no look is worth while for %v", i, quiet)
-			}
-			n.Missed(now.Add(gap * time.Millisecond))
-			now = now.Add((gap + 50) * time.Millisecond) // what a look takes does not count
-			n.Came(now)
-		}
-		if quiet := n.Quiet(now); quiet != 45*time.Millisecond {
-			t.Errorf("after gaps of 60 to 90 ms no look is worth while for %v, want 45 ms", quiet)
-		}
-		for range 4 {
-			n.Missed(now.Add(time.Hour))
-			now = now.Add(time.Hour)
-			n.Came(now)
-		}
-		if quiet := n.Quiet(now); quiet != 100*time.Millisecond {
-			t.Errorf("after gaps of an hour no look is worth while for %v, want 0.1 s", quiet)
-		}
-		for want := 100 * time.Millisecond; want > time.Millisecond; want = want / 2 * 3 / 4 {
-			now = now.Add(n.Quiet(now))
-			n.Came(now)
-			if quiet := n.Quiet(now); quiet > want {
-				t.Errorf("after a first look that was not in vain none is worth while for %v, want %v at most", quiet, want)
-			}
-		}
-	})
-}
