@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 	s.mu.Unlock()
 	asked := slices.Collect(maps.Keys(unclear))
 	err = parallel.AtMost(ctx, atOnce, len(asked), func(ctx context.Context, k int) error {
-		return s.explain(ctx, asked[k], unclear[asked[k]], began)
+		return s.explain(ctx, asked[k], unclear[asked[k]], seen, began)
 	})
 	if err != nil {
 		return err
@@ -94,8 +95,8 @@ func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[stri
 			s.endWith(j, l)
 		case j.cancelled && l.State == Alive: // it was not cancelled after all
 			cancel[j.target()] = true
-		case l.Held != "" && x.warned != l.Held:
-			x.warned = l.Held
+		case l.Held != "" && !s.failing[l.Held]:
+			s.failing[l.Held] = true
 			defer s.o.Warn(fmt.Sprintf("%s's job %s (%s) does not start without help: %s", s.traits.Name, j.target(), x.Name, l.Held))
 		}
 	}
@@ -116,9 +117,9 @@ func (s *Submitter) endWith(j *job, l Listed) {
 }
 
 // explain asks about jobs of a submission that have failed, or that the poll which began then did not list. A job is
-// given up if the scheduler does not know it in two polls, however sure it is of itself: it may list jobs late.
-func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, began time.Time) error {
-	known := make(map[int]Listed)
+// given up if the scheduler does not know it, or how it has failed, in two polls, however sure it is of itself: it may tell late.
+func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, seen map[*job]Listed, began time.Time) error {
+	known, gone := make(map[int]Listed), Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"}
 	err := s.scheduler.Explain(ctx, x.id, x.Token, func(l Listed) { known[l.Index] = l })
 	if errors.Is(err, ErrTemporary) {
 		return err
@@ -130,15 +131,16 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, beg
 			continue // it has ended meanwhile
 		}
 		l, ok := known[j.index]
+		listed := cmp.Or(seen[j], gone)
 		switch {
 		case l.State >= Failed:
 			s.endWith(j, l)
-		case ok:
+		case ok && listed == gone:
 			j.missed = time.Time{}
 		case j.missed.IsZero():
 			j.missed = began // the scheduler may name only some of many pending jobs: the next poll decides
 		case began.Sub(j.missed) >= unseen:
-			s.endWith(j, Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"})
+			s.endWith(j, listed)
 		}
 	}
 	return nil
