@@ -218,7 +218,7 @@ func (s *Submitter) says(call, what string, err error) {
 	known := s.failing[call]
 	s.failing[call] = err != nil
 	s.mu.Unlock()
-	if err != nil && !known {
+	if err != nil && !known && s.ctx.Err() == nil {
 		s.o.Warn(fmt.Sprintf("%s %s: %v", s.traits.Name, what, err))
 	}
 }

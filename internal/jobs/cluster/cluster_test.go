@@ -28,6 +28,7 @@ type played struct {
 	lists   func() fault             // of the next list; nil: none
 	hidden  time.Duration            // how late a submission is listed
 	runs    func(*queue.Job) outcome // what becomes of a worker
+	holds   string                   // how a held job is explained
 
 	mu        sync.Mutex
 	jobs      []*placed
@@ -140,6 +141,9 @@ func (p *played) Explain(_ context.Context, id, _ string, visit func(cluster.Lis
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, x := range p.jobs {
+		if x.id == id && x.ended != nil && x.ended.Held != "" && p.holds != "" {
+			visit(cluster.Listed{ID: id, Index: x.index, Held: p.holds})
+		}
 		if x.id == id && x.ended != nil && x.ended.State == cluster.Failed {
 			l := cluster.Listed{ID: id, Index: x.index, State: cluster.Ended, Reason: executions.ReasonLost, How: "failed, as it explains"}
 			if x.ended.How != "" {
@@ -377,6 +381,17 @@ func TestEnds(t *testing.T) {
 	})
 }
 
+// What holds a job is what the scheduler says of it when it is asked; of jobs that ask for the same, one is.
+func TestHeldExplained(t *testing.T) {
+	p := &played{holds: "no node has so many cores"}
+	p.runs = func(*queue.Job) outcome { return outcome{0, cluster.Listed{Held: "stuck"}} }
+	with(t, p, func(t *testing.T, r *rig) {
+		r.submit(t, "a", "b")
+		r.wants(t, time.Minute, "a", "", "")
+		r.warned(t, "(e3:dev.t) without help: stuck: no node has so many cores")
+	})
+}
+
 // What holds many jobs is told once.
 func TestHeld(t *testing.T) {
 	p := &played{}
@@ -386,7 +401,7 @@ func TestHeld(t *testing.T) {
 		r.wants(t, time.Minute, "a", "", "")
 		r.submit(t, "c")
 		r.wants(t, time.Minute, "c", "", "")
-		r.warned(t, "(e3:dev.t) does not start without help: no such image")
+		r.warned(t, "(e3:dev.t) without help: no such image")
 	})
 }
 

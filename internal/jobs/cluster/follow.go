@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/executions"
@@ -28,9 +29,7 @@ func (s *Submitter) follow() {
 		if wait = min(2*wait, maxRetry); err == nil {
 			wait = minPoll
 		}
-		if s.ctx.Err() == nil {
-			s.says("list", "does not answer, trying again", err)
-		}
+		s.says("list", "does not answer, trying again", err)
 	}
 }
 
@@ -56,13 +55,13 @@ func (s *Submitter) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unclear := make(map[*submission][]*job)
+	unclear, held := make(map[*submission][]*job), make(map[*job]string)
 	s.mu.Lock()
 	for _, x := range s.submissions {
 		if x.id == "" || !x.since.Before(began) {
 			continue
 		}
-		if jobs := s.compare(x, seen, cancel); len(jobs) > 0 {
+		if jobs := s.compare(x, seen, cancel, held); len(jobs) > 0 {
 			unclear[x] = jobs
 		}
 	}
@@ -74,12 +73,25 @@ func (s *Submitter) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for j, why := range held {
+		s.help(ctx, j, why)
+	}
 	return s.cancel(ctx, slices.Sorted(maps.Keys(cancel)))
 }
 
-// compare takes in what a poll says of a submission. It adds what must be cancelled, and returns the jobs that are not
-// listed or have failed. The caller holds the lock.
-func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[string]bool) (unclear []*job) {
+// help warns of a job that does not start without help, with what the scheduler says of it when it is asked.
+func (s *Submitter) help(ctx context.Context, j *job, why string) {
+	_ = s.scheduler.Explain(ctx, j.of.id, j.of.Token, func(l Listed) {
+		if l.Index == j.index && l.Held != "" && l.Held != why {
+			why += ": " + l.Held
+		}
+	})
+	s.says("held "+why, fmt.Sprintf("does not start its job %s (%s) without help", j.target(), j.of.Name), errors.New(why))
+}
+
+// compare takes in what a poll says of a submission. It adds what must be cancelled, and a job for each reason by which jobs that
+// ask for the same are held, and returns the jobs that are not listed or have failed. The caller holds the lock.
+func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[string]bool, held map[*job]string) (unclear []*job) {
 	for _, j := range x.jobs {
 		if j == nil {
 			continue
@@ -95,9 +107,10 @@ func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[stri
 			s.endWith(j, l)
 		case j.cancelled && l.State == Alive: // it was not cancelled after all
 			cancel[j.target()] = true
-		case l.Held != "" && !s.failing[l.Held]:
-			s.failing[l.Held] = true
-			defer s.o.Warn(fmt.Sprintf("%s's job %s (%s) does not start without help: %s", s.traits.Name, j.target(), x.Name, l.Held))
+		case l.Held != "":
+			if asks := strings.Join(x.Demands, " ") + " " + l.Held; !s.failing[asks] {
+				s.failing[asks], held[j] = true, l.Held
+			}
 		}
 	}
 	return unclear
@@ -135,7 +148,7 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, see
 		switch {
 		case l.State >= Failed:
 			s.endWith(j, l)
-		case ok && listed == gone:
+		case ok && l.Said != "" && listed == gone:
 			j.missed = time.Time{}
 		case j.missed.IsZero():
 			j.missed = began // the scheduler may name only some of many pending jobs: the next poll decides

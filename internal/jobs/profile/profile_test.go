@@ -226,6 +226,24 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// What explain says without a state tells why a job is held, and not that there is one.
+func TestExplainedReason(t *testing.T) {
+	t.Setenv("PATH", bin(t, "enqueue", "why"))
+	p, err := Decode("toy", "toy.yaml", []byte(toy+"explain: why ${id} wants 9 cores\nexplained: '^9 (?P<reason>wants .*)$'\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Scheduler(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []cluster.Listed
+	err = s.Explain(t.Context(), "9", "tok", func(l cluster.Listed) { got = append(got, l) })
+	if want := []cluster.Listed{{Held: "wants 9 cores"}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
 func TestSchedulerFaults(t *testing.T) {
 	t.Setenv("PATH", bin(t, "joblist"))
 	for add, want := range map[string]string{

@@ -626,7 +626,7 @@ func (s *clusterSite) held(t *testing.T) {
 			default:
 			}
 			said, _ := os.ReadFile(p.path("said"))
-			if !strings.Contains(string(said), "does not start without help: "+h.told+"\n") {
+			if !strings.Contains(string(said), "without help: "+h.told+"\n") {
 				return fmt.Sprintf("e3 says %q, the jobs are %+v", said, s.cluster.Jobs())
 			}
 			return ""
