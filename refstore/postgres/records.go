@@ -93,12 +93,16 @@ func (s *Store) written(ctx context.Context, operation, partition, write string,
 	args = append([]any{s.o.Repository}, args...)
 	n, doubt, err = do(ctx, s, operation, partition, func(ctx context.Context, session string) (int, error) {
 		begin, args := fence(session, args)
-		var stands, n int
-		err := s.pool.QueryRow(ctx, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args...).Scan(&stands, &n)
-		if err == nil && stands == 0 {
+		counts, err := collect(ctx, s, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args, func(r pgx.CollectableRow) (counts [2]int, err error) {
+			return counts, r.Scan(&counts[0], &counts[1])
+		})
+		if err != nil {
+			return 0, err
+		}
+		if counts[0][0] == 0 {
 			err = fmt.Errorf("%w: session %s: %w", errFenced, session, refstore.ErrLost)
 		}
-		return n, err
+		return counts[0][1], err
 	})
 	if err == nil && n > 0 || doubt {
 		s.hub.changed(operation, partition)
@@ -406,11 +410,7 @@ func (s *Store) page(ctx context.Context, table string, q refstore.Query, limit 
 // rows reads all rows of a query.
 func rows[T any](ctx context.Context, s *Store, operation, text string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
 	out, _, err := do(ctx, s, operation, "", func(ctx context.Context, _ string) ([]T, error) {
-		r, err := s.pool.Query(ctx, text, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(r, scan)
+		return collect(ctx, s, text, args, scan)
 	})
 	return out, err
 }
