@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -88,6 +89,7 @@ func (l *lines) open() {
 // run sends statements until none waits.
 func (l *lines) run() {
 	for {
+		runtime.Gosched() // calls of other goroutines that begin at this moment go along
 		l.mu.Lock()
 		n := min(len(l.waiting), together)
 		batch := slices.Clone(l.waiting[:n])
