@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -138,7 +137,11 @@ func (l *lines) pipe(ctx context.Context, conn *pgxpool.Conn, batch []*call) {
 	defer p.Close()
 	var build pgx.ExtendedQueryBuilder
 	for _, c := range batch {
-		d := &pgconn.StatementDescription{ParamOIDs: oids(c.args)}
+		d := &pgconn.StatementDescription{}
+		for _, a := range c.args {
+			t, _ := types.TypeForValue(a) // nothing else is passed than what has one
+			d.ParamOIDs = append(d.ParamOIDs, t.OID)
+		}
 		if err := build.Build(types, d, c.args); err != nil {
 			c.err = fmt.Errorf("%w: %w", errNotSent, err)
 			continue
@@ -200,26 +203,4 @@ func (l *lines) prepared(pg *pgconn.PgConn, p *pgconn.Pipeline, text string, typ
 	p.SendPrepare(name, text, types)
 	pg.CustomData()[key] = name
 	return name
-}
-
-// oids are the types of arguments.
-func oids(args []any) []uint32 {
-	out := make([]uint32, len(args))
-	for i, a := range args {
-		switch a.(type) {
-		case string:
-			out[i] = pgtype.TextOID
-		case []string:
-			out[i] = pgtype.TextArrayOID
-		case []byte:
-			out[i] = pgtype.ByteaOID
-		case [][]byte:
-			out[i] = pgtype.ByteaArrayOID
-		case int, int64:
-			out[i] = pgtype.Int8OID
-		case []int64:
-			out[i] = pgtype.Int8ArrayOID
-		}
-	}
-	return out
 }

@@ -120,8 +120,9 @@ refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore
 refstore/fs:                   refstore internal/host/modes internal/host/atomicfile internal/host/beneath internal/host/filelock
-refstore/dynamo:               refstore internal/backoff
-refstore/postgres:             refstore internal/backoff
+refstore/dynamo:               refstore refstore/internal/remote internal/backoff
+refstore/postgres:             refstore refstore/internal/remote internal/backoff
+refstore/internal/remote:      refstore internal/backoff
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
