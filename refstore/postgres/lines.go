@@ -37,6 +37,7 @@ type call struct {
 	ctx  context.Context
 	text string
 	args []any
+	tell string                // a notification that is sent behind it; none if empty
 	read func(pgx.Rows) error // reads the answer
 	done chan struct{}
 	err  error
@@ -45,8 +46,13 @@ type call struct {
 // collect makes a statement and reads its rows. The types of its parameters are those of the arguments, and all data is
 // binary, so the server need not be asked for them before.
 func collect[T any](ctx context.Context, s *Store, text string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
+	return collectAnd(ctx, s, "", text, args, scan)
+}
+
+// collectAnd is collect with a notification behind it, in the same round trip. It is sent also if the statement fails.
+func collectAnd[T any](ctx context.Context, s *Store, tell, text string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
 	var out []T
-	c := &call{ctx: ctx, text: text, args: args, done: make(chan struct{})}
+	c := &call{ctx: ctx, text: text, args: args, tell: tell, done: make(chan struct{})}
 	c.read = func(r pgx.Rows) (err error) {
 		out, err = pgx.CollectRows(r, scan)
 		return err
@@ -152,26 +158,39 @@ func (l *lines) pipe(ctx context.Context, conn *pgxpool.Conn, batch []*call) {
 			p.SendQueryParams(c.text, build.ParamValues, d.ParamOIDs, build.ParamFormats, []int16{pgx.BinaryFormatCode})
 		}
 		p.SendPipelineSync()
+		if c.tell != "" {
+			p.SendQueryParams(notify, [][]byte{[]byte(l.store.channel()), []byte(c.tell)}, nil, nil, nil)
+			p.SendPipelineSync()
+		}
 	}
 	broken := p.Flush()
 	for _, c := range batch {
 		if c.err != nil {
 			continue
 		}
-		for synced := false; broken == nil && !synced; {
+		syncs := 1
+		if c.tell != "" {
+			syncs = 2
+		}
+		for broken == nil && syncs > 0 {
 			result, err := p.GetResults()
+			telling := c.tell != "" && syncs == 1 // what cannot be told is found later
 			var answer *pgconn.PgError
 			switch r := result.(type) {
 			case *pgconn.ResultReader:
-				err = c.read(pgx.RowsFromResultReader(types, r))
+				if telling {
+					_, _ = r.Close()
+				} else {
+					err = c.read(pgx.RowsFromResultReader(types, r))
+				}
 			case *pgconn.PipelineSync:
-				synced = true
+				syncs--
 			case nil:
 				if err == nil {
 					err = errors.New("the answer ended early")
 				}
 			}
-			if c.err == nil {
+			if c.err == nil && !telling {
 				c.err = err
 			}
 			if err != nil && !errors.As(err, &answer) && pg.IsClosed() || result == nil && answer == nil {

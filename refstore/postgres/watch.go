@@ -125,6 +125,28 @@ func wake(c chan struct{}) {
 	}
 }
 
+// subjectOf is what a write of a partition changes.
+func (h *hub) subjectOf(operation, partition string) subject {
+	if operation == "put" || operation == "delete" {
+		return h.store.subject("", partition)
+	}
+	return h.store.subject(streamPrefix, partition)
+}
+
+// hurries returns the notification that goes to the server behind a write, "" if it need not hurry.
+func (h *hub) hurries(operation string, partitions []string) string {
+	kind, _, _ := strings.Cut(partitions[0], "/")
+	if !urgent[kind] || len(partitions) > mostTold {
+		return ""
+	}
+	var text []byte
+	for _, partition := range partitions {
+		what := h.subjectOf(operation, partition)
+		text = base64.RawStdEncoding.AppendEncode(text, what[:])
+	}
+	return string(text)
+}
+
 // wake wakes the watches of a subject, or all.
 func (h *hub) wake(what *subject) {
 	h.mu.Lock()
@@ -138,16 +160,12 @@ func (h *hub) wake(what *subject) {
 	}
 }
 
-// changed wakes the watches of a partition, here and soon elsewhere.
-func (h *hub) changed(operation, partition string) {
-	prefix := streamPrefix
-	if operation == "put" || operation == "delete" {
-		prefix = ""
-	}
-	what := h.store.subject(prefix, partition)
+// changed wakes the watches of a partition, here and, unless they were told, soon elsewhere.
+func (h *hub) changed(operation, partition string, told bool) {
+	what := h.subjectOf(operation, partition)
 	h.wake(&what)
 	kind, _, _ := strings.Cut(partition, "/")
-	if untold[kind] {
+	if untold[kind] || told {
 		return
 	}
 	h.mu.Lock()
@@ -202,12 +220,14 @@ func (h *hub) tell(done chan struct{}) {
 // encoded is the length of a subject in a notification.
 var encoded = base64.RawStdEncoding.EncodedLen(len(subject{}))
 
-// notify need not be durable.
+// notify is the statement of a notification, which need not be durable.
+const notify = "SELECT FROM set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+
 func (h *hub) notify(text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.store.o.Attempt)
 	defer cancel()
 	began := time.Now()
-	_, err := collect(ctx, h.store, "SELECT FROM set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", []any{h.store.channel(), text}, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil })
+	_, err := collect(ctx, h.store, notify, []any{h.store.channel(), text}, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil })
 	if o := h.store.o.Observe; o != nil {
 		o("notify", time.Since(began), err)
 	}
