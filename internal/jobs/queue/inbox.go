@@ -123,10 +123,14 @@ const (
 	// mostLookPace so that these looks take a fiftieth of the time.
 	lookPace     = time.Second
 	mostLookPace = 5 * time.Second
-	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. With
-	// notifications, a look is slow only on a busy machine, which may be busy with the workers that wait for more jobs.
-	maxRest     = 10 * time.Second
-	maxRestTold = 500 * time.Millisecond
+	// maxRest bounds the pause after a slow look.
+	maxRest = 10 * time.Second
+	// If the store notifies of finished jobs, looks take a fifth of the time: after one come pauses of restraintTold times
+	// its duration, at most maxRestTold. Pauses that were not needed, up to saved, are made up for: the end of a job is not
+	// told late because one look was slow, or because two jobs ended soon after each other.
+	restraintTold = 4
+	maxRestTold   = 500 * time.Millisecond
+	saved         = 200 * time.Millisecond
 	// lookShards is how many shards a look reads: each is a request.
 	lookShards = 8
 	// toldShards is the number of shards with expected jobs from which the waiter asks what workers tell, and looks at the
@@ -172,11 +176,14 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		began := b.q.o.Now()
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
-		rest := min(now.Sub(began), maxRest) / time.Duration(b.parts) // mostly network time; await bounds the cost
-		if b.ended.c != nil {
-			rest = min(restraint*now.Sub(began), maxRestTold)
+		if b.ended.c == nil {
+			b.until = now.Add(min(now.Sub(began), maxRest) / time.Duration(b.parts)) // mostly network time; await bounds the cost
+		} else {
+			if since := now.Add(-saved); b.until.Before(since) {
+				b.until = since
+			}
+			b.until = b.until.Add(min(restraintTold*now.Sub(began), maxRestTold))
 		}
-		b.until = now.Add(rest)
 		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not read again
 			b.news.note(now)
 			return jobs, nil
