@@ -37,7 +37,7 @@ type call struct {
 	ctx  context.Context
 	text string
 	args []any
-	tell string                // a notification that is sent behind it; none if empty
+	tell string               // a notification that is sent behind it; none if empty
 	read func(pgx.Rows) error // reads the answer
 	done chan struct{}
 	err  error
