@@ -52,7 +52,7 @@ type clusterKind struct {
 	// cancelled is in the message of a task whose job was cancelled by hand; "": the task is executed again, as nothing tells
 	// why the job is gone.
 	cancelled string
-	// holds are ways in which a job does not start without help, and how that is told.
+	// holds are ways in which a job does not start without help, and how that is told. (Debian's words of PBS do not say it.)
 	holds []clusterHold
 }
 
@@ -75,7 +75,6 @@ var clusterKinds = []clusterKind{
 			return testserver.NewGridEngine(t, 8, "n1", "n2")
 		}},
 	{profile: "pbs", timeout: 15 * time.Second, submits: [2]string{"qsub"}, lists: [2]string{"qstat"},
-		holds: []clusterHold{{args: "--executor-args=-h", told: "H"}},
 		start: func(t testing.TB, _ []string) testserver.Cluster {
 			return testserver.NewPBS(t, testserver.SlurmNodes())
 		}},
@@ -492,8 +491,9 @@ func (s *clusterSite) many(t *testing.T, n int) {
 	p := s.project(t, fmt.Sprintf(clusterWide, strings.Join(xs, ", ")))
 	began := time.Now()
 	x := p.spawn(s.start()...)
-	if !x.endsIn(3 * clusterPatience) {
-		t.Fatalf("%d tasks did not end in %v:\n%s", n, 3*clusterPatience, x.result().text())
+	limit := clusterPatience + time.Duration(n)*5*time.Second // a command of AWS alone takes seconds on a busy machine
+	if !x.endsIn(limit) {
+		t.Fatalf("%d tasks did not end in %v:\n%s", n, limit, x.result().text())
 	}
 	r := s.ends(t, x, 0)
 	if strings.Contains(r.text(), "without help") {
