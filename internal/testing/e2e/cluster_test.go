@@ -605,6 +605,9 @@ func (l *longRun) polls(n int) {
 
 // A job does not start without help: the user is told why.
 func (s *clusterSite) held(t *testing.T) {
+	if len(s.holds) == 0 {
+		t.Skip("its jobs are not held here")
+	}
 	for _, h := range s.holds {
 		p := s.project(t, strings.ReplaceAll(clusterLong, "name: long", "name: held"))
 		for _, file := range []string{"e3.yaml", s.profile + ".yaml"} {
