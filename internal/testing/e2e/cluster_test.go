@@ -383,10 +383,14 @@ func (l *longRun) ended(most int) {
 	if n["begun"] > most || n["ended"] != 1 {
 		l.t.Errorf("commands have %v, want one that has ended, and at most %d begun: %q", n, most, l.marks())
 	}
-	// A command that has begun is an execution on record, and there is a second one only because the first was given up.
+	// A command that has begun is an execution on record, and there is a second one only because the first was given up. (The name of the task is in
+	// the record that its worker makes, and not in that of a run which finds the worker gone.)
 	var states []record.State
-	for _, e := range l.p.of("long") {
-		states = append(states, e.State)
+	named := l.p.of("long")
+	for _, e := range l.p.all() {
+		if len(named) > 0 && e.Key == named[0].Key {
+			states = append(states, e.State)
+		}
 	}
 	l.t.Logf("commands %v, executions %v", n, states)
 	if want := append(slices.Repeat([]record.State{record.Error}, max(n["begun"]-1, 0)), record.Success); !slices.Equal(states, want) {
