@@ -239,18 +239,24 @@ func (x *index) recheck(ctx context.Context, c *candidate) (*candidate, error) {
 		x.wake(c.job.Queue)
 		return nil, err
 	}
-	there := make(map[refstore.Key]refstore.Version)
+	there := make(map[refstore.Key]refstore.Record)
 	for _, r := range list {
-		there[r.Key] = r.Version
+		there[r.Key] = r
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.page(c.job.Queue)
 	for i, s := range some {
-		if s.checked = there[keys[i]] == s.entry.version; s.checked {
+		r, found := there[keys[i]]
+		if s.checked = r.Version == s.entry.version; s.checked {
 			continue
 		}
-		p.suspects[s.key.Sort], p.woken = s.version, true
+		p.woken = true
+		if j, err := decodeJob(r); found && err == nil && s.isOf(&j) {
+			p.suspects[s.key.Sort] = s.version
+		} else { // who has taken the job removes the entry, or Repair does
+			x.take(s.key, s.entry.version)
+		}
 		if at, there := p.find(s); there && p.candidates[at] == s {
 			p.candidates = slices.Delete(p.candidates, at, at+1)
 		}
@@ -259,6 +265,12 @@ func (x *index) recheck(ctx context.Context, c *candidate) (*candidate, error) {
 		return nil, nil
 	}
 	return c, nil
+}
+
+// isOf tells whether an entry is where the job has its entry in its present state.
+func (c *candidate) isOf(j *Job) bool {
+	key, ok := j.indexKey()
+	return ok && key == c.key
 }
 
 // following are the entries that this process would try after one, if they all fitted.
