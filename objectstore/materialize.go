@@ -211,7 +211,7 @@ func reopen(in Folder, name string, perm fs.FileMode) (*os.File, int64, error) {
 		err = f.Chmod(perm)
 	}
 	if err == nil {
-		err = touchNow(f)
+		err = TouchNow(f)
 	}
 	if err == nil && info.Size() > chunkSize { // a clone would keep the file's bytes behind its own end
 		err = f.Truncate(0)

@@ -105,8 +105,8 @@ func leaseAlone(f *os.File) bool {
 	return err == nil
 }
 
-// touchNow sets both times of f to the present.
-func touchNow(f *os.File) error {
+// TouchNow sets both times of f to the present.
+func TouchNow(f *os.File) error {
 	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, f.Fd(), 0, 0, 0, 0, 0)
 	if errno != 0 {
 		return &os.PathError{Op: "set time of", Path: f.Name(), Err: errno}

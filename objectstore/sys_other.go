@@ -19,7 +19,7 @@ func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 
 func lease(*os.File) bool { return false }
 
-func touchNow(*os.File) error { return errors.ErrUnsupported }
+func TouchNow(*os.File) error { return errors.ErrUnsupported }
 
 func plain(*os.File, fs.FileInfo) bool { return false }
 

@@ -38,6 +38,7 @@ A repository that a team shares has its records in PostgreSQL or DynamoDB, and i
 same interfaces:
 
   postgres://[<user>@]<host>[:<port>][,<host>…]/<database>/<repository>?bucket=<bucket>
+  postgres://…?objects=<folder>        (objects in a folder that all machines mount, which must exist)
   dynamodb://<table>/<repository>?bucket=<bucket>
 
 A missing schema, table or bucket is made, and reported. A database or table holds many repositories, which cannot see each
@@ -105,7 +106,7 @@ the stores of e3 are tested with. It takes a minute or two, and some thousand re
 
 func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {
 	if repo.IsURL(location) && shared {
-		return usagef("--shared is for a folder; access to a repository in a database and S3 is decided there")
+		return usagef("--shared is for a folder; access to a repository in a database, and to its objects, is decided there")
 	}
 	access, err := repo.ParseAccess(o.shared)
 	if err == nil && shared && o.shared == "" {

@@ -17,6 +17,7 @@ import (
 
 	"e3/objectstore"
 	"e3/objectstore/cached"
+	"e3/objectstore/mounted"
 	"e3/objectstore/objectstoretest"
 	"e3/objectstore/s3"
 	"e3/refstore"
@@ -60,7 +61,7 @@ func Check(ctx context.Context, location string, o InitOptions, tell func(Checke
 		}
 		l, err := parseBucket(o.Objects)
 		if err == nil {
-			_, err = c.bucket(ctx, l, name)
+			_, err = c.place(ctx, l, name)
 		}
 		return cmp.Or(err, ctx.Err())
 	}
@@ -68,13 +69,13 @@ func Check(ctx context.Context, location string, o InitOptions, tell func(Checke
 	if err != nil {
 		return err
 	}
-	if l.objects.Bucket == "" {
+	objects := l.newObjects()
+	if objects.Bucket+objects.Folder == "" {
 		return badLocation(l.String(), "a check needs a bucket: %s", strings.Replace(l.initCommand(), "init", "init --check", 1))
 	}
-	l.objects.Endpoint = cmp.Or(l.objects.Endpoint, l.defaults.Endpoint)
-	bucket, err := c.bucket(ctx, &l.objects, name)
-	if err == nil && bucket != nil {
-		err = c.database(ctx, l, bucket, name)
+	remote, err := c.place(ctx, &objects, name)
+	if err == nil && remote != nil {
+		err = c.database(ctx, l, remote, name)
 	}
 	if err != nil {
 		return fmt.Errorf("check %s: %w", l, err)
@@ -186,13 +187,13 @@ func (c *checks) folder(ctx context.Context, location, name string) error {
 }
 
 // database checks a database of shared repositories.
-func (c *checks) database(ctx context.Context, l *sharedLocation, bucket *s3.Bucket, name string) error {
+func (c *checks) database(ctx context.Context, l *sharedLocation, objects remote, name string) error {
 	conn, err := l.connect(ctx, &Repo{opts: Options{Getenv: os.Getenv}})
 	if err != nil {
 		return err
 	}
 	c.end(func(context.Context) error { return conn.close() })
-	open, gone, err := conn.aside(ctx, name, bucket)
+	open, gone, err := conn.aside(ctx, name, objects)
 	if err != nil {
 		return err
 	}
@@ -201,10 +202,12 @@ func (c *checks) database(ctx context.Context, l *sharedLocation, bucket *s3.Buc
 	return nil
 }
 
-// bucket checks a bucket, below a prefix of its own. It returns nil for one that e3 cannot use.
-func (c *checks) bucket(ctx context.Context, l *bucketLocation, name string) (*s3.Bucket, error) {
-	l.Prefix = strings.Trim(l.Prefix+"/"+name, "/")
-	bucket, err := (&Created{}).makeBucket(ctx, l)
+// place checks a place of objects, below a prefix of its own. It returns nil for one that e3 cannot use.
+func (c *checks) place(ctx context.Context, l *bucketLocation, name string) (remote, error) {
+	if l.Prefix = strings.Trim(l.Prefix+"/"+name, "/"); l.Folder != "" {
+		l.Prefix = name // nothing above it stays
+	}
+	remote, err := (&Created{}).makePlace(ctx, l)
 	if errors.Is(err, s3.ErrUnconditional) {
 		c.told(Checked{Of: "objects", Name: "a name that is taken is not overwritten", Err: err})
 		return nil, nil
@@ -212,10 +215,12 @@ func (c *checks) bucket(ctx context.Context, l *bucketLocation, name string) (*s
 	if err != nil {
 		return nil, err
 	}
-	c.end(bucket.Empty)
-	for _, d := range bucket.Demands() {
-		if err := d.Meets(ctx); ctx.Err() == nil {
-			c.told(Checked{"objects", d.Name, err, d.Without})
+	c.end(remote.Empty)
+	if bucket, ok := remote.(*s3.Bucket); ok {
+		for _, d := range bucket.Demands() {
+			if err := d.Meets(ctx); ctx.Err() == nil {
+				c.told(Checked{"objects", d.Name, err, d.Without})
+			}
 		}
 	}
 	dir, err := os.MkdirTemp("", "e3-check-")
@@ -223,10 +228,13 @@ func (c *checks) bucket(ctx context.Context, l *bucketLocation, name string) (*s
 		return nil, err
 	}
 	c.end(func(context.Context) error { return os.RemoveAll(dir) })
-	return bucket, c.objects(ctx, dir, func(local *objectstore.Dir, name string) (objectstore.Store, error) {
+	return remote, c.objects(ctx, dir, func(local *objectstore.Dir, name string) (objectstore.Store, error) {
 		below := *l
 		below.Prefix += "/" + name
-		remote, err := (&Repo{}).bucket(ctx, &below, nil)
+		remote, err := (&Repo{}).remote(ctx, &below, nil)
+		if folder, ok := remote.(*mounted.Folder); ok {
+			err = folder.Create(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -64,6 +64,15 @@ func TestCheck(t *testing.T) {
 			location, _, _ = strings.Cut(location, "?")
 			return location + "?" + query.Encode()
 		}, InitOptions{}, lacking},
+		{"PostgreSQL, objects in a folder", func(t *testing.T) string {
+			u, err := url.Parse(testserver.Postgres(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Path += "/a"
+			u.RawQuery += "&objects=" + url.QueryEscape(dir)
+			return u.String()
+		}, InitOptions{}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all, unfit, lacks := found(t, tt.location(t), tt.o)

@@ -12,6 +12,7 @@ import (
 
 	"e3/internal/testing/testserver"
 	"e3/objectstore"
+	"e3/objectstore/s3"
 )
 
 // twins makes a repository with objects in S3 that has one object, and a copy of it, and returns the locations of
@@ -136,7 +137,7 @@ func TestTakeObjectsOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := visit(t, root, Options{})
-	if err := r.place.bucket.DeleteBlob(ctx, ownerBlob); err != nil {
+	if err := r.place.bucket().DeleteBlob(ctx, ownerBlob); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Objects.PutBytes(ctx, []byte("data")); !errors.Is(err, errNotOurs) || !strings.Contains(err.Error(), r.takeCommand()) {
@@ -199,3 +200,6 @@ func TestAsksOnceWhoseTheyAre(t *testing.T) {
 		t.Errorf("%d GetObject and %d DescribeTable by 20 writers, want 2 and 1", n, m)
 	}
 }
+
+// bucket is the place, as far as it is in S3.
+func (p *place) bucket() *s3.Bucket { return p.objects.(*s3.Bucket) }

@@ -103,13 +103,13 @@ func (c *dynamoConnection) explain(ctx context.Context, _ string, failure error)
 	return "", dynamo.OtherTable(ctx, c.o, failure)
 }
 
-func (c *dynamoConnection) create(ctx context.Context, made *Created, bucket string) error {
+func (c *dynamoConnection) create(ctx context.Context, made *Created, objects *bucketLocation) error {
 	table, err := dynamo.CreateTable(ctx, c.o)
 	if table.Created {
 		made.Table = c.table
 	}
 	if err == nil {
-		made.Advice = c.backupAdvice(bucket, table.Recoverable)
+		made.Advice = c.backupAdvice(objects.Bucket, table.Recoverable)
 	}
 	return err
 }
@@ -137,7 +137,7 @@ func (c *dynamoConnection) describe(repository string) (refstore.Store, error) {
 
 func (c *dynamoConnection) use(repository string, f *format, w writer) (sharedStore, error) {
 	o := c.o
-	o.Repository, o.Blobs, o.Patience, o.Spread = repository, blobs{w.bucket, w.place}, w.patience, f.Partitions
+	o.Repository, o.Blobs, o.Patience, o.Spread = repository, blobs{w.objects.(*s3.Bucket), w.place}, w.patience, f.Partitions
 	o.Permit = func(ctx context.Context, partition string, signed time.Time) error {
 		if unfenced(partition) {
 			return nil
@@ -148,9 +148,9 @@ func (c *dynamoConnection) use(repository string, f *format, w writer) (sharedSt
 }
 
 // aside makes a table, since there is no cheap way to empty a part of one.
-func (c *dynamoConnection) aside(ctx context.Context, name string, bucket *s3.Bucket) (refstoretest.Opener, func(context.Context) error, error) {
+func (c *dynamoConnection) aside(ctx context.Context, name string, objects remote) (refstoretest.Opener, func(context.Context) error, error) {
 	o := c.o
-	o.Table, o.Blobs, o.Watch = "e3-"+name, blobs{bucket: bucket}, 100*time.Millisecond // the cases wait for watches
+	o.Table, o.Blobs, o.Watch = "e3-"+name, blobs{bucket: objects.(*s3.Bucket)}, 100*time.Millisecond // the cases wait for watches
 	if _, err := dynamo.CreateTable(ctx, o); err != nil {
 		return nil, nil, err
 	}

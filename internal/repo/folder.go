@@ -205,7 +205,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	if err != nil {
 		return nil, err
 	}
-	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, command: r.takeCommand(), root: root, folder: folderNumber(root), warn: r.warn}
+	r.place = &place{objects: bucket, at: f.Objects.String(), id: f.ID, command: r.takeCommand(), root: root, folder: folderNumber(root), warn: r.warn}
 	sessions := r.leases(records, bucket, 0, 0, false)
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)

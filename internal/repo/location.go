@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,9 +49,10 @@ type sharedLocation struct {
 	lease, settle time.Duration  // 0: the default
 }
 
-// bucketLocation is s3://<bucket>/<prefix>?…, as in a repository's description.
+// bucketLocation is s3://<bucket>/<prefix>?…, or <folder>/<prefix> where machines share a folder, as in a repository's description.
 type bucketLocation struct {
-	Bucket   string `json:"bucket"`
+	Folder   string `json:"folder,omitempty"`
+	Bucket   string `json:"bucket,omitempty"`
 	Prefix   string `json:"prefix"`
 	Region   string `json:"region,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
@@ -65,23 +67,39 @@ func (l *sharedLocation) owner() string { return l.database.owner() + "/" + l.re
 // initCommand is the command that makes a repository at the location, with a placeholder for a bucket that it does not name.
 func (l *sharedLocation) initCommand() string {
 	query := ""
+	place := [3]string{"bucket", cmp.Or(l.objects.Bucket, "<bucket>")}
+	if l.objects.Folder != "" {
+		place = [3]string{"objects", l.objects.Folder}
+	}
 	for _, p := range append(l.params(), [][3]string{
-		{"s3-region", l.objects.Region, l.defaults.Region}, {"s3-endpoint", l.objects.Endpoint, l.defaults.Endpoint}, {"prefix", l.objects.Prefix, l.defaults.Prefix},
+		{"s3-region", l.objects.Region, l.defaults.Region}, {"s3-endpoint", l.objects.Endpoint, l.defaults.Endpoint}, {"prefix", l.objects.Prefix, l.defaults.Prefix}, place,
 	}...) {
 		if p[1] != "" && p[1] != p[2] {
-			query += p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(p[1])) + "&"
+			query += "&" + p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/", "%3C", "<", "%3E", ">").Replace(url.QueryEscape(p[1]))
 		}
 	}
 	location := l.String()
 	if l.user != "" {
 		location = strings.Replace(location, "://", "://"+l.user+"@", 1)
 	}
-	return fmt.Sprintf("e3 init '%s?%sbucket=%s'", location, query, cmp.Or(l.objects.Bucket, "<bucket>"))
+	return fmt.Sprintf("e3 init '%s?%s'", location, query[1:])
 }
 
 // String is the location without the parameters that only say how to reach it.
 func (l *bucketLocation) String() string {
+	if l.Folder != "" {
+		return filepath.Join(l.Folder, filepath.FromSlash(l.Prefix))
+	}
 	return strings.TrimSuffix(s3Scheme+"://"+l.Bucket+"/"+l.Prefix, "/")
+}
+
+// newObjects is where a new repository has its objects.
+func (l *sharedLocation) newObjects() bucketLocation {
+	at := l.objects
+	if at.Folder == "" {
+		at.Endpoint = cmp.Or(at.Endpoint, l.defaults.Endpoint)
+	}
+	return at
 }
 
 // A scheme is a kind of database.
@@ -92,7 +110,7 @@ type scheme struct {
 
 var schemes = map[string]scheme{
 	dynamoScheme:   {[]string{"region", "endpoint"}, parseDynamo},
-	postgresScheme: {postgresParams, parsePostgres},
+	postgresScheme: {append([]string{"objects"}, postgresParams...), parsePostgres},
 }
 
 // sharedParams are parameters of each shared location.
@@ -110,7 +128,7 @@ func parseShared(location string) (*sharedLocation, error) {
 		return nil, err
 	}
 	l := &sharedLocation{user: u.User.Username(), objects: bucketLocation{
-		Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"],
+		Folder: query["objects"], Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"],
 	}}
 	if l.database, l.repository, l.defaults, err = kind.parse(location, u, query); err != nil {
 		return nil, err
@@ -157,10 +175,15 @@ func parseBucket(location string) (*bucketLocation, error) {
 
 // check checks the names. A missing bucket is allowed: it may be known from elsewhere.
 func (l *bucketLocation) check(location string) error {
-	if l.Bucket == "" {
+	switch {
+	case l.Folder != "" && l.Bucket+l.Region+l.Endpoint != "":
+		return badLocation(location, "the objects are in a folder or in a bucket: leave out objects=%s, or all that is for S3", l.Folder)
+	case l.Folder != "" && (!filepath.IsAbs(l.Folder) || filepath.Clean(l.Folder) != l.Folder):
+		return badLocation(location, "objects=%s is no absolute path without detours; name the folder as each machine has it mounted, as in objects=/mnt/team/objects", l.Folder)
+	case l.Folder == "" && l.Bucket == "":
 		return checkEndpoint(location, l.Endpoint)
 	}
-	if err := (s3.Options{Bucket: l.Bucket, Prefix: l.Prefix}).Check(); err != nil {
+	if err := (s3.Options{Bucket: cmp.Or(l.Bucket, "none"), Prefix: l.Prefix}).Check(); err != nil {
 		return badLocation(location, "%v", err)
 	}
 	return checkEndpoint(location, l.Endpoint)

@@ -114,8 +114,8 @@ func TestExpiredCredentials(t *testing.T) {
 			_, err := s.Put(ctx, refstore.Record{Key: refstore.Key{Partition: "INDEX/other", Sort: "x"}, Value: []byte("value")})
 			return err
 		},
-		"a blob":   func(s *summedShared) error { return s.bucket.PutBlob(ctx, "records/x", []byte("data")) },
-		"the time": func(s *summedShared) error { _, err := s.bucket.Now(ctx); return err },
+		"a blob":   func(s *summedShared) error { return s.objects.PutBlob(ctx, "records/x", []byte("data")) },
+		"the time": func(s *summedShared) error { _, err := s.objects.Now(ctx); return err },
 	}
 	for name, request := range requests {
 		if err := request(fails); err == nil || !strings.Contains(err.Error(), "credentials") {

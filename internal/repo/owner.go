@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 
 	"e3/objectstore"
-	"e3/objectstore/s3"
 )
 
 // ownerBlob names the repository of the objects beside it. Two repositories must never share a place: a collection of
@@ -45,7 +44,7 @@ func (o owner) encode() ([]byte, error) {
 
 // claimPlace claims a place for the objects of one repository, and returns the repository's id. A place claimed by an
 // interrupted init of the same shared repository keeps its id.
-func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
+func claimPlace(ctx context.Context, objects remote, l *bucketLocation, of owner) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return "", err
@@ -55,14 +54,14 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 	if err != nil {
 		return "", err
 	}
-	created, err := bucket.CreateBlob(ctx, ownerBlob, text)
+	created, err := objects.CreateBlob(ctx, ownerBlob, text)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("create %s: %w", l, err)
 	case created:
 		return of.ID, nil
 	}
-	there, err := readOwner(ctx, bucket)
+	there, err := readOwner(ctx, objects)
 	if err != nil {
 		return "", fmt.Errorf("create %s: %w", l, err)
 	}
@@ -76,8 +75,8 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 }
 
 // readOwner reads the owner of a place; an empty blob has none.
-func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
-	r, err := bucket.OpenBlob(ctx, ownerBlob, 0)
+func readOwner(ctx context.Context, objects remote) (owner, error) {
+	r, err := objects.OpenBlob(ctx, ownerBlob, 0)
 	if err != nil {
 		return owner{}, err
 	}
@@ -93,7 +92,7 @@ func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
 
 // place is the place of a repository's objects outside its folder. The methods of a nil place allow everything.
 type place struct {
-	bucket  *s3.Bucket
+	objects remote
 	at      string // its location
 	id      string // of the repository
 	command string // takes the objects over
@@ -136,7 +135,7 @@ func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from str
 	if p == nil {
 		return "", "", errNothingElsewhere
 	}
-	was, err := readOwner(ctx, p.bucket)
+	was, err := readOwner(ctx, p.objects)
 	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
 		return "", "", err
 	}
@@ -153,7 +152,7 @@ func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from str
 	now.ID = p.id
 	text, err := now.encode()
 	if err == nil {
-		err = p.bucket.PutBlob(ctx, ownerBlob, text)
+		err = p.objects.PutBlob(ctx, ownerBlob, text)
 	}
 	if err != nil {
 		return "", "", err
@@ -243,7 +242,7 @@ func (p *place) ask(ctx context.Context) error {
 }
 
 func (p *place) look(ctx context.Context) error {
-	o, err := readOwner(ctx, p.bucket)
+	o, err := readOwner(ctx, p.objects)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
 		return fmt.Errorf("%w: %s at %s is gone, which says whose they are; if they are this one's alone, say so: %s", errNotOurs, ownerBlob, p.at, p.command)

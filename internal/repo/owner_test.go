@@ -60,7 +60,7 @@ func TestOwnsObjects(t *testing.T) {
 	if err := open("copy").OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), `objects of "dynamodb://team/first" in the table `) {
 		t.Errorf("the one that says the same: got error %v, want one that names the first", err)
 	}
-	if err := first.place.bucket.DeleteBlob(ctx, ownerBlob); err != nil {
+	if err := first.place.bucket().DeleteBlob(ctx, ownerBlob); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), ownerBlob) {
@@ -128,7 +128,7 @@ func TestRestoredTable(t *testing.T) {
 	}
 	count := func() (n int) {
 		t.Helper()
-		for _, err := range first.place.bucket.ListBlobs(ctx, "records/") {
+		for _, err := range first.place.bucket().ListBlobs(ctx, "records/") {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,14 +212,14 @@ func TestOwnsObjectsElsewhere(t *testing.T) {
 // changeOwner changes the owner, as a user may do on purpose.
 func changeOwner(t *testing.T, r *Repo, change func(*owner)) {
 	t.Helper()
-	o, err := readOwner(t.Context(), r.place.bucket)
+	o, err := readOwner(t.Context(), r.place.objects)
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(&o)
 	text, err := json.Marshal(o)
 	if err == nil {
-		err = r.place.bucket.PutBlob(t.Context(), ownerBlob, text)
+		err = r.place.objects.PutBlob(t.Context(), ownerBlob, text)
 	}
 	if err != nil {
 		t.Fatal(err)

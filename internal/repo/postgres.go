@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"e3/internal/human"
-	"e3/objectstore/s3"
 	"e3/refstore"
 	"e3/refstore/postgres"
 	"e3/refstore/refstoretest"
@@ -125,12 +124,14 @@ func (c *postgresConnection) identity(ctx context.Context) (string, error) {
 	return c.store.Identity(ctx)
 }
 
-func (c *postgresConnection) create(ctx context.Context, made *Created, _ string) error {
+func (c *postgresConnection) create(ctx context.Context, made *Created, objects *bucketLocation) error {
 	created, err := postgres.Init(ctx, c.options("any"))
 	if created {
 		made.Schema = "e3 in the database " + c.name
 	}
-	made.Advice = []string{"back up the database, and turn on versioning of the bucket (doc/postgres.md)"}
+	if made.Advice = []string{"back up the database, and turn on versioning of the bucket (doc/postgres.md)"}; objects.Folder != "" {
+		made.Advice = []string{"back up the database, and after it the folder of the objects (doc/postgres.md)"}
+	}
 	return err
 }
 
@@ -159,7 +160,7 @@ func (c *postgresConnection) use(_ string, _ *format, w writer) (sharedStore, er
 }
 
 // aside makes the schema if it is missing, and leaves it.
-func (c *postgresConnection) aside(ctx context.Context, name string, _ *s3.Bucket) (refstoretest.Opener, func(context.Context) error, error) {
+func (c *postgresConnection) aside(ctx context.Context, name string, _ remote) (refstoretest.Opener, func(context.Context) error, error) {
 	if _, err := postgres.Init(ctx, c.options(name)); err != nil {
 		return nil, nil, err
 	}

@@ -25,6 +25,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
+	"e3/objectstore/mounted"
 	"e3/objectstore/s3"
 	"e3/refstore"
 	"e3/refstore/checked"
@@ -50,7 +51,7 @@ const settle = 16 * time.Minute
 // settling is how long after a process's last renewal its requests may still arrive.
 func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
 
-// openShared opens a repository in a database and S3.
+// openShared opens a repository in a database.
 func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, error) {
 	conn, err := l.connect(ctx, r)
 	if err != nil {
@@ -63,29 +64,32 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}
 	r.signing.required = f.SignedExecutions
 	where := *f.Objects
-	if l.objects.Bucket != "" && l.objects.Bucket != where.Bucket {
-		return nil, fmt.Errorf("open %s: its objects are in the bucket %s, not in %s", l, where.Bucket, l.objects.Bucket)
+	switch o := l.objects; {
+	case o.Bucket != "" && o.Bucket != where.Bucket:
+		return nil, fmt.Errorf("open %s: its objects are at %s, not in the bucket %s", l, where.String(), o.Bucket)
+	case o.Folder != "" && where.Folder == "":
+		return nil, fmt.Errorf("open %s: its objects are at %s, not in the folder %s", l, where.String(), o.Folder)
+	case where.Folder != "":
+		where.Folder = cmp.Or(o.Folder, where.Folder) // here it may be mounted elsewhere
+	default:
+		where.Endpoint, where.Region = cmp.Or(o.Endpoint, where.Endpoint), cmp.Or(where.Region, o.Region)
 	}
-	if l.objects.Endpoint != "" {
-		where.Endpoint = l.objects.Endpoint
-	}
-	where.Region = cmp.Or(where.Region, l.objects.Region)
 	var leases *lease.Leases
 	var sendsRecords, sendsDeletions sending
-	bucket, err := r.bucket(ctx, &where, &sendsDeletions)
+	objects, err := r.remote(ctx, &where, &sendsDeletions)
 	if err != nil {
 		return nil, err
 	}
-	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, command: r.takeCommand(), shared: l.owner(), warn: r.warn, table: conn.identity}
+	r.place = &place{objects: objects, at: where.String(), id: f.ID, command: r.takeCommand(), shared: l.owner(), warn: r.warn, table: conn.identity}
 	records, err := conn.use(l.repository, f, writer{
-		bucket: bucket, place: r.place, patience: r.opts.Outlast,
+		objects: objects, place: r.place, patience: r.opts.Outlast,
 		sends: func(ctx context.Context, signed time.Time) error { return sendsRecords(ctx, signed) },
 		fence: func(ctx context.Context) (string, error) { return leases.Fence(ctx) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	leases = r.leases(records, bucket, l.lease, l.settle, conn.traits().fenced)
+	leases = r.leases(records, objects, l.lease, l.settle, conn.traits().fenced)
 	sendsRecords, sendsDeletions = leases.Sending(), leases.Sending()
 	r.onClose(leases.Close)
 
@@ -102,7 +106,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	shared := &sharedRecords{sharedStore: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
+	shared := &sharedRecords{sharedStore: records, Leases: leases, objects: objects, here: copies, warn: r.warn}
 	summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
 	s := &stores{
 		records: summed, derived: summed, local: checked.New(links, false), here: copies,
@@ -110,7 +114,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		queue: queue.Store{Store: summed, Batch: checked.NewBatch(shared), Spread: f.Partitions},
 	}
 	r.formats = append(r.formats, sharedFormat(records, l.String()))
-	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err != nil || !r.opts.Remember {
+	if s.objects, err = r.cached(dir, objects, guard{leases, r.place}, l.settle); err != nil || !r.opts.Remember {
 		return s, err
 	}
 	remembered, err := r.remember(summed, l, here, copies)
@@ -160,7 +164,22 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 // sending says whether a request may be sent, see lease.Leases.Sending.
 type sending func(ctx context.Context, signed time.Time) error
 
-// bucket is the place of a repository's objects. If deletions need permission, *deletions gives it; it is set before
+// remote is the place of a repository's objects. If deletions need permission, *deletions gives it; it is set before
+// the first deletion.
+func (r *Repo) remote(ctx context.Context, l *bucketLocation, deletions *sending) (remote, error) {
+	if l.Folder == "" {
+		return r.bucket(ctx, l, deletions)
+	}
+	o := mounted.Options{Base: l.Folder, Below: l.Prefix}
+	if deletions != nil {
+		o.Permit = func(ctx context.Context) error { return (*deletions)(ctx, r.opts.Now()) }
+	}
+	f := mounted.Open(o)
+	r.onClose(f.Close)
+	return f, nil
+}
+
+// bucket is remote for a bucket. If deletions need permission, *deletions gives it; it is set before
 // the first deletion.
 func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending) (*s3.Bucket, error) {
 	cfg, err := awsConfig(ctx, l.Region, l.Endpoint)
@@ -185,8 +204,8 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 // s3Pause is the average pause between tries of a request to S3 that has failed for a while.
 const s3Pause = 5 * time.Second
 
-// cached puts a cache on this machine before objects in S3.
-func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle time.Duration) (*cached.Store, error) {
+// cached puts a cache on this machine before objects elsewhere.
+func (r *Repo) cached(local *objectstore.Dir, objects remote, g guard, settle time.Duration) (*cached.Store, error) {
 	size := int64(defaultCache)
 	if text := r.opts.Getenv(CacheSizeVariable); text != "" {
 		var err error
@@ -195,7 +214,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 		}
 	}
 	store, err := cached.Open(cached.Options{
-		Local: local, Remote: bucket, Guard: g, MaxBytes: size, Warn: r.opts.Warn,
+		Local: local, Remote: objects, Guard: g, MaxBytes: size, Warn: r.opts.Warn,
 		Grace: min(cached.DefaultGrace, r.settling(settle)), // if requests settle sooner, clocks also differ by less
 	})
 	if err != nil {
@@ -206,14 +225,14 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 }
 
 // leases are this process's leases in a store of records.
-func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle time.Duration, fenced bool) *lease.Leases {
+func (r *Repo) leases(records refstore.Store, objects remote, ttl, settle time.Duration, fenced bool) *lease.Leases {
 	o := lease.Options{
 		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Fenced: fenced, Owner: lease.Owner{Process: self(), Words: inWords()},
 		Relied:  func(name [32]byte) string { return "file " + objectstore.Hash(name).String() },
 		Renewed: r.renewed, Elapsed: runner.Elapsed, Retake: r.opts.Retake,
 	}
-	if bucket != nil {
-		o.Clock = bucket.Now
+	if objects != nil {
+		o.Clock = objects.Now
 	}
 	l := lease.New(records, o)
 	l.Outlast(r.opts.Outlast)
@@ -276,9 +295,9 @@ func stateDir() (string, error) {
 type sharedRecords struct {
 	sharedStore
 	*lease.Leases
-	bucket *s3.Bucket
-	here   *localStore // files of this machine's processes
-	warn   func(error)
+	objects remote
+	here    *localStore // files of this machine's processes
+	warn    func(error)
 }
 
 var _ interface {
@@ -299,12 +318,12 @@ const late = 15 * time.Minute
 // way.
 const longUpload = 24 * time.Hour
 
-// RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
+// RemoveLeftovers removes what crashes have left beside the objects, and claims of the dead.
 func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
 	return removeEach(
 		func() (int, error) { return s.sharedStore.RemoveLeftovers(ctx, before.Add(-late)) },
 		func() (int, error) { return s.Leases.SweepClaims(ctx) },
-		func() (int, error) { return removeUploads(ctx, s.bucket, before, s.warn) },
+		func() (int, error) { return removeUploads(ctx, s.objects, before, s.warn) },
 	)
 }
 
@@ -323,8 +342,8 @@ func removeEach(removals ...func() (int, error)) (n int, err error) {
 
 // removeUploads removes the parts of unfinished uploads. If that is forbidden it only warns: a rule of the bucket
 // removes them as well.
-func removeUploads(ctx context.Context, bucket *s3.Bucket, before time.Time, warn func(error)) (int, error) {
-	n, err := bucket.RemoveUploads(ctx, before.Add(-longUpload))
+func removeUploads(ctx context.Context, objects remote, before time.Time, warn func(error)) (int, error) {
+	n, err := objects.RemoveUploads(ctx, before.Add(-longUpload))
 	if refused := (*s3.Error)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
 		warn(fmt.Errorf("what crashes have left of large uploads stays: %w", err))
 		return n, nil
@@ -342,7 +361,7 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 	return n + m, err
 }
 
-// guard lets writers and collectors of a bucket agree by leases. It first checks that the place is this repository's,
+// guard lets writers and collectors of a place agree by leases. It first checks that the place is this repository's,
 // because the sessions of another repository are not seen here.
 type guard struct {
 	*lease.Leases

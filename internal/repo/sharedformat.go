@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"e3/internal/host/modes"
+	"e3/objectstore/mounted"
 	"e3/objectstore/s3"
 	"e3/refstore"
 )
@@ -22,7 +23,7 @@ func readSharedFormat(ctx context.Context, c connection, l *sharedLocation, warn
 	}
 	f, err := sharedFormat(records, l.String()).load(ctx, warn)
 	if err == nil {
-		if f.Objects == nil || f.Objects.Bucket == "" {
+		if f.Objects == nil || f.Objects.Bucket+f.Objects.Folder == "" {
 			return nil, fmt.Errorf("open repository: %s does not say where its objects are", l)
 		}
 		return f, nil
@@ -154,7 +155,7 @@ var bucketAdvice = []string{
 // initShared makes the table, the bucket and the repository, as far as they are missing. It can be repeated after an
 // interruption.
 func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) {
-	if l.objects.Bucket == "" {
+	if l.objects.Bucket+l.objects.Folder == "" {
 		return nil, badLocation(l.String(), "a new repository needs a bucket: %s", l.initCommand())
 	}
 	r := &Repo{opts: Options{Getenv: os.Getenv}}
@@ -171,22 +172,21 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	case !errors.Is(err, ErrNoRepository):
 		return nil, err
 	}
-	place := l.objects
-	place.Endpoint = cmp.Or(place.Endpoint, l.defaults.Endpoint)
+	place := l.newObjects()
 	c := &Created{Repository: l.String(), Objects: place.String()}
 	defer func() { err = c.failed(err) }()
-	bucket, err := c.makeBucket(ctx, &place)
+	objects, err := c.makePlace(ctx, &place)
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.create(ctx, c, place.Bucket); err != nil {
+	if err := conn.create(ctx, c, &place); err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
 	of := owner{Of: l.owner()}
 	if of.Table, err = conn.identity(ctx); err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	id, err := claimPlace(ctx, bucket, &place, of)
+	id, err := claimPlace(ctx, objects, &place, of)
 	if err != nil {
 		return nil, err
 	}
@@ -209,8 +209,22 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	c.Advice = append(c.Advice, bucketAdvice...)
+	if place.Folder == "" {
+		c.Advice = append(c.Advice, bucketAdvice...)
+	}
 	return c, nil
+}
+
+// makePlace makes the place of the objects if need be.
+func (c *Created) makePlace(ctx context.Context, l *bucketLocation) (remote, error) {
+	if l.Folder == "" {
+		return c.makeBucket(ctx, l)
+	}
+	f := mounted.Open(mounted.Options{Base: l.Folder, Below: l.Prefix})
+	if err := f.Create(ctx); err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	return f, nil
 }
 
 // makeBucket makes the bucket if need be. It fills in a region that was found elsewhere, so that other users need not

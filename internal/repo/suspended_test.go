@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"e3/internal/testing/testserver"
+	"e3/objectstore/s3"
 	"e3/refstore"
 )
 
@@ -82,7 +83,7 @@ func TestSuspendedMachine(t *testing.T) {
 				if _, err := records.Session(ctx); err != nil {
 					t.Fatal(err)
 				}
-				if err := records.bucket.PutBlob(ctx, "records/x", []byte("data")); err != nil {
+				if err := records.objects.PutBlob(ctx, "records/x", []byte("data")); err != nil {
 					t.Fatal(err)
 				}
 				standStill(t, records, other, &ahead, dead)
@@ -95,9 +96,9 @@ func TestSuspendedMachine(t *testing.T) {
 				if what == "write" {
 					_, err = records.Put(ctx, refstore.Record{Key: key, Value: []byte("late")})
 				} else {
-					err = records.bucket.DeleteBlob(ctx, "records/x")
+					err = records.objects.(*s3.Bucket).DeleteBlob(ctx, "records/x")
 					there = func() bool {
-						r, err := other.Records.(*summedShared).bucket.OpenBlob(ctx, "records/x", 0)
+						r, err := other.Records.(*summedShared).objects.OpenBlob(ctx, "records/x", 0)
 						if err == nil {
 							r.Close()
 						}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"sync"
+	"math"
 	"time"
 
 	"e3/internal/backoff"
 	"e3/refstore"
+	"e3/refstore/internal/remote"
 )
 
 // absent ignores an ErrNotFound.
@@ -152,104 +152,24 @@ func (s *Store) Follow(ctx context.Context, key refstore.Key, offset int64) (io.
 	if err := checkOffset(ctx, key, offset); err != nil {
 		return nil, err
 	}
-	both, cancel := context.WithCancelCause(ctx)
-	return &follower{ctx: both, close: cancel, store: s, key: key, offset: offset, pause: s.table.o.Poll}, nil
-}
-
-// follower reads a stream as it grows.
-type follower struct {
-	ctx    context.Context // ends with fs.ErrClosed when the follower is closed
-	close  context.CancelCauseFunc
-	store  *Store
-	key    refstore.Key
-	offset int64
-	pause  time.Duration
-
-	mu   sync.Mutex // held by Read
-	head *head      // the latest head; nil until the stream exists
-	now  *reader    // reads the unread bytes of head; nil at its end
-}
-
-func (f *follower) Read(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for {
-		if err := f.ctx.Err(); err != nil {
-			return 0, context.Cause(f.ctx)
-		}
-		if len(p) == 0 {
-			return 0, nil
-		}
-		if f.now != nil {
-			n, err := f.now.Read(p)
-			f.offset += int64(n)
-			if n > 0 || err != nil && err != io.EOF {
-				return n, f.cause(err)
+	poll := s.table.o.Poll
+	return remote.Follow(ctx, remote.Source{
+		Key: key,
+		Look: func(ctx context.Context, offset int64) (*remote.Head, func() io.ReadCloser, error) {
+			h, err := s.lookAt(ctx, key)
+			if err != nil || h == nil {
+				return nil, nil, err
 			}
-			f.now = nil
-			if f.head.sealed && f.offset >= f.head.size {
-				return 0, io.EOF
+			return &remote.Head{Stream: h.stream, Size: h.size, Sealed: h.sealed, Cuts: h.cuts, CutTo: h.cutTo}, func() io.ReadCloser {
+				return &reader{ctx: ctx, store: s, key: key, head: h, offset: offset, end: h.size, damage: h.damage}
+			}, nil
+		},
+		Wait: func(ctx context.Context, idle int) {
+			pause := 8 * poll
+			if idle < 6 { // 1.5 to the 5th is 7.6
+				pause = time.Duration(float64(poll) * math.Pow(1.5, float64(idle)))
 			}
-		}
-		news, err := f.look()
-		if err != nil {
-			return 0, f.cause(err)
-		}
-		if !news {
-			_ = backoff.Wait(f.ctx, f.pause) // look fails if the context has ended
-			f.pause = min(f.pause*3/2, f.store.table.o.Poll*8)
-		}
-	}
-}
-
-// cause returns the reason why the follower ended, if there is one, else err.
-func (f *follower) cause(err error) error {
-	if err != nil && f.ctx.Err() != nil {
-		return context.Cause(f.ctx)
-	}
-	return err
-}
-
-// look reads the head and reports whether there are unread bytes.
-func (f *follower) look() (news bool, err error) {
-	h, err := f.store.lookAt(f.ctx, f.key)
-	if err != nil {
-		return false, fmt.Errorf("follow %q: %w", f.key, err)
-	}
-	before := f.head
-	switch {
-	case h == nil && before == nil:
-		return false, nil
-	case h == nil, before != nil && h.stream != before.stream:
-		return false, fmt.Errorf("follow %q: removed: %w", f.key, refstore.ErrNotFound)
-	case f.offset > h.size, before != nil && !untouched(before, h, f.offset):
-		return false, fmt.Errorf("follow %q at %d: it was cut to %d bytes: %w", f.key, f.offset, h.cutTo, refstore.ErrConflict)
-	}
-	f.head = h
-	if f.offset == h.size {
-		if h.sealed {
-			return false, io.EOF
-		}
-		return false, nil
-	}
-	f.pause = f.store.table.o.Poll
-	f.now = &reader{ctx: f.ctx, store: f.store, key: f.key, head: h, offset: f.offset, end: h.size, damage: h.damage}
-	return true, nil
-}
-
-// untouched reports whether the first offset bytes are certainly the same in two heads of a stream.
-func untouched(before, now *head, offset int64) bool {
-	return now.cuts == before.cuts || now.cuts == before.cuts+1 && now.cutTo >= offset
-}
-
-func (f *follower) Close() error {
-	f.close(fs.ErrClosed)
-	f.mu.Lock() // so no Read waits any more
-	defer f.mu.Unlock()
-	if f.now == nil {
-		return nil
-	}
-	err := f.now.Close()
-	f.now = nil
-	return err
+			_ = backoff.Wait(ctx, pause) // the next look fails if the context has ended
+		},
+	}, offset), nil
 }

@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"e3/internal/host/filelock"
 	"e3/refstore"
 )
@@ -95,15 +93,10 @@ type keptLocks struct {
 // take returns an open lock file that nobody uses; nil if there is none.
 func (k *keptLocks) take(path string) *os.File {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	f := k.files[path]
 	delete(k.files, path)
-	k.mu.Unlock()
-	var st unix.Stat_t
-	if f == nil || unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0 {
-		return f
-	}
-	f.Close() // a person has removed it
-	return nil
+	return f
 }
 
 func (k *keptLocks) put(path string, f *os.File) bool {
@@ -147,7 +140,10 @@ func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) 
 	var err error
 	if !s.files.looks.network {
 		kept = &s.kept
-		f = kept.take(name)
+		if f = kept.take(name); f != nil && !s.files.same(f, name) {
+			f.Close() // somebody has removed or renamed it, or a folder above it; nothing was written
+			f = nil
+		}
 	}
 	if f == nil {
 		err = s.files.inParent(name, func() (err error) {

@@ -86,6 +86,7 @@ type Store struct {
 	pooled   atomic.Bool // something between this process and the server shares connections
 	volatile sync.Once   // for Options.Warn
 
+	lines lines
 	reads gathered
 	hub   hub
 }
@@ -135,13 +136,12 @@ func open(o Options) (*Store, error) {
 		config.ConnConfig.RuntimeParams["application_name"] = "e3"
 	}
 	config.AfterConnect = s.connected
-	// Where a pooler hands each statement to another connection of its own, only unnamed statements work.
-	config.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { return true, nil }
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // named statements do not work behind a pooler
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
-	s.reads.store, s.hub.store = s, s
+	s.lines.store, s.reads.store, s.hub.store = s, s, s
+	s.hub.hurry = make(chan struct{}, 1)
 	return s, nil
 }
 
@@ -153,33 +153,27 @@ func setDefault(d *time.Duration, value time.Duration) {
 
 // connected looks at a new connection: what is between here and the server, and whether the server keeps what it answers.
 func (s *Store) connected(ctx context.Context, c *pgx.Conn) error {
-	var pid uint32
-	var commit, fsync string
-	err := c.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_setting('fsync')", pgx.QueryExecModeExec).Scan(&pid, &commit, &fsync)
+	var pooled, volatile, lossy bool
+	// What is set behind a pooler would be set for others.
+	err := c.QueryRow(ctx, `SELECT shared, current_setting('fsync') = 'off', current_setting('synchronous_commit') = 'off', CASE WHEN NOT shared THEN
+			set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
+			|| set_config('statement_timeout', $2, false) || set_config('idle_in_transaction_session_timeout', $2, false) END
+		FROM (SELECT pg_backend_pid() <> $1::bigint AS shared) AS s`, int64(c.PgConn().PID()), fmt.Sprint(s.o.Attempt.Milliseconds())).Scan(&pooled, &volatile, &lossy, nil)
 	if err != nil {
 		return err
 	}
-	pooled := pid != c.PgConn().PID()
 	if pooled {
 		s.pooled.Store(true)
 	}
-	if fsync == "off" && s.o.Warn != nil {
+	if volatile && s.o.Warn != nil {
 		s.volatile.Do(func() {
 			s.o.Warn(fmt.Errorf("database %s: fsync is off: it can lose everything with its machine", s.name))
 		})
 	}
-	switch {
-	case pooled && commit == "off":
+	if pooled && lossy {
 		return fmt.Errorf("synchronous_commit is off: an answered write can be lost; turn it on for this user: ALTER ROLE … SET synchronous_commit = on")
-	case pooled: // what is set here would be set for others
-		return nil
 	}
-	set := fmt.Sprintf("SET statement_timeout = %d; SET idle_in_transaction_session_timeout = %[1]d", s.o.Attempt.Milliseconds())
-	if commit == "off" {
-		set += "; SET synchronous_commit = on"
-	}
-	_, err = c.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol)
-	return err
+	return nil
 }
 
 // PutSync is Put: a write that the server has answered survives its end.
@@ -200,11 +194,11 @@ func (s *Store) Close() error {
 // Identity tells databases of the same name apart: the server's number and that of the database in it. A restored dump
 // has another; a replica that takes over has the same.
 func (s *Store) Identity(ctx context.Context) (string, error) {
-	id, _, err := do(ctx, s, "identity", "", func(ctx context.Context, _ string) (id string, err error) {
-		err = s.pool.QueryRow(ctx, "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()").Scan(&id)
-		return id, err
-	})
-	return id, err
+	id, err := rows(ctx, s, "identity", "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()", nil, pgx.RowTo[string])
+	if err != nil {
+		return "", err
+	}
+	return id[0], nil
 }
 
 // The following say how the store is used at its best.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -90,18 +91,30 @@ func fence(session string, args []any) (string, []any) {
 
 // written makes a write whose last part, w, returns a row for each row written, and returns their number. $1 is the repository.
 func (s *Store) written(ctx context.Context, operation, partition, write string, args ...any) (n int, doubt bool, err error) {
+	return s.writtenTo(ctx, operation, []string{partition}, write, args...)
+}
+
+// writtenTo is written for a write of several partitions.
+func (s *Store) writtenTo(ctx context.Context, operation string, partitions []string, write string, args ...any) (n int, doubt bool, err error) {
 	args = append([]any{s.o.Repository}, args...)
-	n, doubt, err = do(ctx, s, operation, partition, func(ctx context.Context, session string) (int, error) {
+	hurry := s.hub.hurries(operation, partitions)
+	n, doubt, err = do(ctx, s, operation, partitions[0], func(ctx context.Context, session string) (int, error) {
 		begin, args := fence(session, args)
-		var stands, n int
-		err := s.pool.QueryRow(ctx, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args...).Scan(&stands, &n)
-		if err == nil && stands == 0 {
+		counts, err := collectAnd(ctx, s, hurry, begin+", "+write+" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM w)", args, func(r pgx.CollectableRow) (counts [2]int, err error) {
+			return counts, r.Scan(&counts[0], &counts[1])
+		})
+		if err != nil {
+			return 0, err
+		}
+		if counts[0][0] == 0 {
 			err = fmt.Errorf("%w: session %s: %w", errFenced, session, refstore.ErrLost)
 		}
-		return n, err
+		return counts[0][1], err
 	})
 	if err == nil && n > 0 || doubt {
-		s.hub.changed(operation, partition)
+		for _, partition := range partitions {
+			s.hub.changed(operation, partition, hurry != "" && err == nil)
+		}
 	}
 	return n, doubt, err
 }
@@ -227,7 +240,7 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 	}
 	var partitions, sorts, values [][]byte
 	var versions []string
-	touched := map[string]bool{}
+	var touched []string
 	for _, r := range puts {
 		err := check(ctx, r.Validate())
 		if err == nil {
@@ -241,7 +254,7 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 		}
 		partitions, sorts = append(partitions, []byte(r.Key.Partition)), append(sorts, []byte(r.Key.Sort))
 		values, versions = append(values, present(r.Value)), append(versions, newVersion())
-		touched[r.Key.Partition] = true
+		touched = append(touched, r.Key.Partition)
 	}
 	var gonePartitions, goneSorts [][]byte
 	for _, key := range gone {
@@ -253,13 +266,10 @@ func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []r
 			return fmt.Errorf("delete %q among others: %w", key, err)
 		}
 		gonePartitions, goneSorts = append(gonePartitions, []byte(key.Partition)), append(goneSorts, []byte(key.Sort))
-		touched[key.Partition] = true
+		touched = append(touched, key.Partition)
 	}
-	for partition := range touched {
-		defer s.hub.changed("put", partition)
-	}
-	first := string(append(partitions, gonePartitions...)[0])
-	_, _, err := s.written(ctx, "put", first, `
+	slices.Sort(touched)
+	_, _, err := s.writtenTo(ctx, "put", slices.Compact(touched), `
 		p AS (INSERT INTO e3.records AS r (repository, partition, sort, version, value, names, contents)
 			SELECT $1, p, s, v, d, '{}', '{}' FROM unnest($2::bytea[], $3::bytea[], $4::text[], $5::bytea[]) AS k(p, s, v, d)
 			WHERE EXISTS (SELECT FROM fence) ORDER BY p, s
@@ -406,11 +416,7 @@ func (s *Store) page(ctx context.Context, table string, q refstore.Query, limit 
 // rows reads all rows of a query.
 func rows[T any](ctx context.Context, s *Store, operation, text string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
 	out, _, err := do(ctx, s, operation, "", func(ctx context.Context, _ string) ([]T, error) {
-		r, err := s.pool.Query(ctx, text, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(r, scan)
+		return collect(ctx, s, text, args, scan)
 	})
 	return out, err
 }

@@ -41,8 +41,14 @@ func (s *Store) channel() string {
 	return fmt.Sprintf("e3_%x", sum[:])
 }
 
-// quiet kinds change with each task, and are not told: their watches wake from time to time.
-var untold = map[string]bool{"EXECUTION": true, "LEASE": true}
+// Kinds of records that change with each task, or that nothing watches, are not told: their watches wake from time to time.
+var untold = map[string]bool{"EXECUTION": true, "LEASE": true, "INDEX": true, "DATAFLOW": true, "WORKSPACE": true}
+
+// Kinds that somebody waits for are told at once, others with what changes a moment later.
+var urgent = map[string]bool{"QUEUE": true, "CANCEL": true}
+
+// moment is the time for which changes are gathered.
+const moment = 20 * time.Millisecond
 
 // hub tells, and listens.
 type hub struct {
@@ -52,6 +58,7 @@ type hub struct {
 	watches   map[subject]map[chan struct{}]struct{}
 	changes   map[subject]struct{} // not told yet
 	telling   chan struct{}        // closed once nobody tells; nil: nobody does
+	hurry     chan struct{}        // has a value if changes are to be told at once
 	stop      context.CancelFunc   // ends the listener; nil: there is none
 	listening bool
 }
@@ -118,6 +125,28 @@ func wake(c chan struct{}) {
 	}
 }
 
+// subjectOf is what a write of a partition changes.
+func (h *hub) subjectOf(operation, partition string) subject {
+	if operation == "put" || operation == "delete" {
+		return h.store.subject("", partition)
+	}
+	return h.store.subject(streamPrefix, partition)
+}
+
+// hurries returns the notification that goes to the server behind a write, "" if it need not hurry.
+func (h *hub) hurries(operation string, partitions []string) string {
+	kind, _, _ := strings.Cut(partitions[0], "/")
+	if !urgent[kind] || len(partitions) > mostTold {
+		return ""
+	}
+	var text []byte
+	for _, partition := range partitions {
+		what := h.subjectOf(operation, partition)
+		text = base64.RawStdEncoding.AppendEncode(text, what[:])
+	}
+	return string(text)
+}
+
 // wake wakes the watches of a subject, or all.
 func (h *hub) wake(what *subject) {
 	h.mu.Lock()
@@ -131,15 +160,12 @@ func (h *hub) wake(what *subject) {
 	}
 }
 
-// changed wakes the watches of a partition, here and soon elsewhere.
-func (h *hub) changed(operation, partition string) {
-	prefix := streamPrefix
-	if operation == "put" || operation == "delete" {
-		prefix = ""
-	}
-	what := h.store.subject(prefix, partition)
+// changed wakes the watches of a partition, here and, unless they were told, soon elsewhere.
+func (h *hub) changed(operation, partition string, told bool) {
+	what := h.subjectOf(operation, partition)
 	h.wake(&what)
-	if kind, _, _ := strings.Cut(partition, "/"); untold[kind] {
+	kind, _, _ := strings.Cut(partition, "/")
+	if untold[kind] || told {
 		return
 	}
 	h.mu.Lock()
@@ -152,6 +178,9 @@ func (h *hub) changed(operation, partition string) {
 		h.telling = make(chan struct{})
 		go h.tell(h.telling)
 	}
+	if urgent[kind] {
+		wake(h.hurry)
+	}
 }
 
 // mostTold bounds the subjects of a notification, whose text has at most 8000 bytes.
@@ -161,6 +190,10 @@ const mostTold = 600
 func (h *hub) tell(done chan struct{}) {
 	defer close(done)
 	for {
+		select {
+		case <-h.hurry:
+		case <-time.After(moment):
+		}
 		var text []byte
 		h.mu.Lock()
 		for what := range h.changes {
@@ -170,26 +203,31 @@ func (h *hub) tell(done chan struct{}) {
 				break
 			}
 		}
-		if len(text) == 0 {
+		h.mu.Unlock()
+		_ = h.notify(string(text))
+		h.mu.Lock()
+		over := len(h.changes) == 0
+		if over {
 			h.telling = nil
 		}
 		h.mu.Unlock()
-		if len(text) == 0 {
+		if over {
 			return
 		}
-		_ = h.notify(string(text))
 	}
 }
 
 // encoded is the length of a subject in a notification.
 var encoded = base64.RawStdEncoding.EncodedLen(len(subject{}))
 
-// notify need not be durable.
+// notify is the statement of a notification, which need not be durable.
+const notify = "SELECT FROM set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+
 func (h *hub) notify(text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.store.o.Attempt)
 	defer cancel()
 	began := time.Now()
-	_, err := h.store.pool.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", h.store.channel(), text)
+	_, err := collect(ctx, h.store, notify, []any{h.store.channel(), text}, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil })
 	if o := h.store.o.Observe; o != nil {
 		o("notify", time.Since(began), err)
 	}
@@ -202,6 +240,7 @@ func (h *hub) close() {
 	telling, stop := h.telling, h.stop
 	h.mu.Unlock()
 	if telling != nil {
+		wake(h.hurry)
 		select {
 		case <-telling:
 		case <-time.After(time.Second):

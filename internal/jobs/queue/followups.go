@@ -18,7 +18,8 @@ import (
 // An ended job is added to the finished jobs in one request, and removed from the unfinished jobs in a later request:
 // in between a reader may find it twice, but never misses it.
 type followUps struct {
-	store Batcher // nil: writes are made one by one
+	store    Batcher // nil: writes are made one by one
+	notifies bool    // the store tells the run of finished jobs as soon as they are written
 
 	mu      sync.Mutex
 	waiting []*followUp                // in the order of their due times, almost
@@ -64,12 +65,13 @@ type followUp struct {
 // How long follow-ups wait for others.
 const (
 	// entryWait is how long the removal of a claimed job's entry, and the move of an ended job, may wait. Other workers
-	// see the entry meanwhile; the run sees the end in the job itself.
+	// see the entry meanwhile; the run sees the end in the job itself. Where a move is told to the run, it waits as
+	// gatherWait says, and takes along what waits.
 	entryWait = 20 * time.Millisecond
 	// removalWait is the least time that a finished job stays among the others, because the run reads its end there,
 	// which saves a read.
 	removalWait = 300 * time.Millisecond
-	// gatherWait is how long an entry that makes a job claimable waits, if others were written just before.
+	// gatherWait is how long a record that somebody waits for is gathered with others, if some were written just before.
 	gatherWait = 4 * time.Millisecond
 	// maxFollowUp is the largest value that is written with others.
 	maxFollowUp = 16 << 10
@@ -108,9 +110,9 @@ func (f *followUps) enlist(u *followUp, early, within time.Duration) {
 func (f *followUps) now(ctx context.Context, records ...refstore.Record) error {
 	var wait []*followUp
 	f.mu.Lock()
-	within := gatherWait
-	if time.Since(f.sent) > 4*gatherWait && len(f.waiting) == 0 {
-		within = 0
+	within := f.soon()
+	if len(f.waiting) > 0 {
+		within = gatherWait
 	}
 	for _, rec := range records {
 		u := &followUp{rec: rec}
@@ -130,6 +132,14 @@ func (f *followUps) now(ctx context.Context, records ...refstore.Record) error {
 		}
 	}
 	return nil
+}
+
+// soon is how long a record waits that somebody waits for. The caller holds the lock.
+func (f *followUps) soon() time.Duration {
+	if time.Since(f.sent) > 4*gatherWait {
+		return 0
+	}
+	return gatherWait
 }
 
 // settle returns when nothing is about to be written to a key. It drops a waiting deletion.
@@ -313,9 +323,15 @@ func (f *followUps) ended(s stored) bool {
 	if !f.batches(len(s.value)) || s.isDead() {
 		return false
 	}
-	f.later(&followUp{
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	within := entryWait
+	if f.notifies {
+		within = f.soon()
+	}
+	f.add(&followUp{
 		rec:  refstore.Record{Key: finishedKey(s.Queue, s.ID), Value: s.value},
 		then: &followUp{rec: refstore.Record{Key: jobKey(s.Queue, s.ID)}, gone: true},
-	}, entryWait)
+	}, 0, within)
 	return true
 }

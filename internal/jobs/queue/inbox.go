@@ -34,11 +34,28 @@ type Inbox struct {
 	asked  time.Time       // last look at what workers tell
 	cost   time.Duration   // duration of that look
 	news   news            // signs of expected or changed jobs
-	until  time.Time       // no look before then, to bound the part of the time that looks take
+	pauses pauses          // bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
 	turn   int             // where the next look begins among the shards
 	parts  int             // how many looks read all shards of expected jobs
 	missed map[string]bool // not found by the last look at their shard
+}
+
+// pauses follow looks at the store, so that looks take a bounded part of the time. Pauses that were not needed, up to saved,
+// are made up for: what the store tells is not seen late because one look was slow, or because two jobs ended soon after each
+// other.
+type pauses struct {
+	until time.Time // no look before then
+}
+
+const saved = 200 * time.Millisecond
+
+// add makes a pause after a look that ended now.
+func (p *pauses) add(now time.Time, pause time.Duration) {
+	if since := now.Add(-saved); p.until.Before(since) {
+		p.until = since
+	}
+	p.until = p.until.Add(pause)
 }
 
 // notice is how the store tells of records.
@@ -123,10 +140,12 @@ const (
 	// mostLookPace so that these looks take a fiftieth of the time.
 	lookPace     = time.Second
 	mostLookPace = 5 * time.Second
-	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. With
-	// notifications, a look is slow only on a busy machine, which may be busy with the workers that wait for more jobs.
-	maxRest     = 10 * time.Second
-	maxRestTold = 500 * time.Millisecond
+	// maxRest bounds the pause after a slow look.
+	maxRest = 10 * time.Second
+	// If the store notifies of finished jobs, looks take a fifth of the time: after one come pauses of restraintTold times
+	// its duration, at most maxRestTold.
+	restraintTold = 4
+	maxRestTold   = 500 * time.Millisecond
 	// lookShards is how many shards a look reads: each is a request.
 	lookShards = 8
 	// toldShards is the number of shards with expected jobs from which the waiter asks what workers tell, and looks at the
@@ -172,11 +191,11 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		began := b.q.o.Now()
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
-		rest := min(now.Sub(began), maxRest) / time.Duration(b.parts) // mostly network time; await bounds the cost
-		if b.ended.c != nil {
-			rest = min(restraint*now.Sub(began), maxRestTold)
+		if b.ended.c == nil {
+			b.pauses.until = now.Add(min(now.Sub(began), maxRest) / time.Duration(b.parts)) // mostly network time; await bounds the cost
+		} else {
+			b.pauses.add(now, min(restraintTold*now.Sub(began), maxRestTold))
 		}
-		b.until = now.Add(rest)
 		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not read again
 			b.news.note(now)
 			return jobs, nil
@@ -223,7 +242,7 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	case <-t.C:
 		look = b.lookAll
 	}
-	if rest := b.until.Sub(b.q.o.Now()); rest > 0 && backoff.Wait(ctx, rest) != nil {
+	if rest := b.pauses.until.Sub(b.q.o.Now()); rest > 0 && backoff.Wait(ctx, rest) != nil {
 		return nil
 	}
 	return look

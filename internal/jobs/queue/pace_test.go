@@ -93,6 +93,55 @@ func TestChainOfPolledJobs(t *testing.T) {
 	}
 }
 
+// TestChainOfToldJobs: on a store that notifies and writes in batches, both sides notice each step at once, also if one of
+// their looks takes long.
+func TestChainOfToldJobs(t *testing.T) {
+	const steps, takes, call, stall = 40, 10 * time.Millisecond, time.Millisecond, 40 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		w := worldOn(t, mem.New())
+		w.batches = true
+		front, worker := w.on("front"), w.on("back")
+		var stalls atomic.Int64
+		for _, p := range []*peer{front, worker} {
+			p.wire.hook(func(n int, after bool, op string) error {
+				if after {
+					return nil
+				}
+				if n%50 == 0 {
+					stalls.Add(1)
+					time.Sleep(stall)
+				}
+				time.Sleep(call)
+				return nil
+			})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var beside sync.WaitGroup
+		beside.Go(func() { worker.work(t, ctx, takes) })
+		in := front.Inbox(ctx, queue.DefaultQueue, run)
+		began := time.Now()
+		for n := range steps {
+			in.Expect(front.enqueue(t, job(n)).ID)
+			for done := false; !done; {
+				jobs, err := in.Next(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range jobs {
+					done = done || jobs[i].Status.Terminal()
+				}
+			}
+		}
+		step := (time.Since(began) - time.Duration(stalls.Load())*stall) / steps
+		t.Logf("a step took %v, and there were %d stalls", step, stalls.Load())
+		if most := takes + 24*call; step > most { // most of them calls that follow each other
+			t.Errorf("a step took %v, want %v at most", step, most)
+		}
+		cancel()
+		beside.Wait()
+	})
+}
+
 // TestIdleWorkerIsCheap counts the requests of a worker without work to a store that does not notify, whose monthly
 // cost doc/cost.md states.
 func TestIdleWorkerIsCheap(t *testing.T) {

@@ -34,6 +34,7 @@ type page struct {
 	candidates []*candidate // in order
 	listed     time.Time    // time of the last listing; zero: never
 	cost       time.Duration
+	pauses     pauses
 	more       bool   // there were more
 	last       string // the order of the last entry read, if there were more
 	deep       place  // how far the queue was searched for fitting entries
@@ -474,6 +475,11 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.candidates, p.listed, p.cost, p.more, p.last = found, now, now.Sub(began), more, last
+	if x.watcher != nil {
+		p.pauses.add(now, min(restraint/2*p.cost, maxAge))
+	} else { // a listing's time is the network's, and the polling interval limits its cost
+		p.pauses.until = now.Add(min(p.cost, maxAge))
+	}
 	p.woken = p.woken || x.offers != offers // an offered entry may have come after the listing
 	p.deep = deep
 	p.races /= 2
@@ -726,13 +732,5 @@ func (x *index) crowd(queue string) time.Duration {
 func (x *index) rest(queue string) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	p := x.page(queue)
-	if p.listed.IsZero() {
-		return 0
-	}
-	part := time.Duration(restraint / 2)
-	if x.watcher == nil { // a listing's time is the network's, and the polling interval limits its cost
-		part = 1
-	}
-	return min(part*p.cost, maxAge) - x.o.Now().Sub(p.listed)
+	return x.page(queue).pauses.until.Sub(x.o.Now())
 }

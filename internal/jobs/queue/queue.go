@@ -136,7 +136,7 @@ func New(store Store, members Members, o Options) *Queue {
 		r.batch.store = r.store
 	}
 	if w, ok := store.Store.(refstore.Watcher); ok && !o.Polled {
-		r.watcher = w
+		r.watcher, r.batch.notifies = w, true
 	}
 	h := &held{
 		records: r, members: members,

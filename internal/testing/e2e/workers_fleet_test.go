@@ -25,7 +25,7 @@ import (
 // A fleet is a repository and machines with workers. What tasks leave as marks is in one folder of all.
 type fleet struct {
 	t     testing.TB
-	kind  string // "fs" or "dynamo"
+	kind  string // "fs", "dynamo" or "postgres"
 	w     *world
 	lease time.Duration
 	root  string // of the repository, if it is a folder
@@ -37,7 +37,7 @@ type fleet struct {
 }
 
 // fleetKinds are where the repository of a fleet may be.
-var fleetKinds = []string{"fs", "dynamo"}
+var fleetKinds = []string{"fs", "dynamo", "postgres"}
 
 // newFleet makes a repository, and machines with these files in their projects.
 func newFleet(t testing.TB, kind string, lease time.Duration, machines int, files map[string]string) *fleet {
@@ -50,9 +50,12 @@ func newFleet(t testing.TB, kind string, lease time.Duration, machines int, file
 func newFleetIn(t testing.TB, common *project, dir, kind string, lease time.Duration, machines int, files map[string]string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, kind: kind, lease: lease, state: common.path("state")}
-	if kind == "dynamo" {
+	switch kind {
+	case "dynamo":
 		f.w = newProxiedWorld(t, lease)
-	} else {
+	case "postgres":
+		f.w = newPostgresWorld(t, lease)
+	default:
 		f.root = filepath.Join(dir, ".e3")
 		f.w = &world{t: t, lease: lease, proxied: true} // nothing of it is in servers
 		if err := os.MkdirAll(filepath.Dir(f.root), 0o755); err != nil {
@@ -65,7 +68,7 @@ func newFleetIn(t testing.TB, common *project, dir, kind string, lease time.Dura
 	for i := range machines {
 		name := "machine-" + string(rune('a'+i))
 		var m *machine
-		if kind == "dynamo" {
+		if kind != "fs" {
 			m = f.w.machine(name, files)
 		} else {
 			m = &machine{project: newProject(t, files), w: f.w, name: name}
@@ -360,6 +363,15 @@ func needElsewhere(t testing.TB) {
 // weather makes the networks of all machines bad until it is asked to stop.
 func (f *fleet) weather(seed func() uint64, rules func() []testserver.Rule) {
 	for _, m := range f.machines {
+		if m.wire != nil {
+			m.wire.Restore()
+			switch seed() % 6 {
+			case 0:
+				m.wire.Cut()
+			case 1:
+				m.wire.LoseAnswers()
+			}
+		}
 		for _, p := range m.proxies {
 			if p != nil {
 				p.Faults(seed(), rules()...)
@@ -371,6 +383,10 @@ func (f *fleet) weather(seed func() uint64, rules func() []testserver.Rule) {
 // fine ends all that was made bad.
 func (f *fleet) fine() {
 	for _, m := range f.machines {
+		if m.wire != nil {
+			m.wire.Release()
+			m.wire.Restore()
+		}
 		for _, p := range m.proxies {
 			if p != nil {
 				p.Faults(0)

@@ -69,10 +69,10 @@ func scheduleAll(a string) string {
 
 // TestWorkerSchedules has runs with workers on several machines, which are killed, stopped, cut off and told to end at random, and have clocks that are
 // up to ten minutes apart, while the network is bad and a person cancels and retries. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the
-// others in their order. They are by turns on a folder and on DynamoDB.
+// others in their order. They are by turns on a folder, on DynamoDB, and on PostgreSQL with a folder of objects.
 func TestWorkerSchedules(t *testing.T) {
 	t.Parallel()
-	n, seed := schedules(t, 2, 10) // one on each
+	n, seed := schedules(t, 3, 12) // one on each
 	if !apart() {
 		t.Log("not as root: all machines are this one, whose kernel says who is alive; leases run out only where the network is cut")
 	}
@@ -490,7 +490,7 @@ func (f *fleet) collects(m *machine) {
 		m.calmly("gc")
 		return
 	}
-	m.calmly("gc", f.w.location(m.proxies[0].URL(), m.proxies[1].URL())+"&settle=1s")
+	m.calmly("gc", m.reaches+"&settle=1s")
 }
 
 // executedOnce demands that what is on record as a success was a command that ran: its mark is there, once.

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
 	"e3/internal/repo"
@@ -30,7 +31,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// A world is a repository in DynamoDB and S3, and the machines that share it.
+// A world is a repository in DynamoDB and S3, or in PostgreSQL and a folder, and the machines that share it.
 //
 // For root a machine has a network, processes and a host name of its own (namespaces), and reaches the servers over a
 // cable that can be pulled: nothing answers any more, and no connection is closed. For others it is a folder with what
@@ -39,6 +40,8 @@ import (
 type world struct {
 	t            testing.TB
 	dynamodb, s3 string // the servers, as this process reaches them
+	postgres     string // the address of a database that has the records in place of DynamoDB; dynamodb is its server
+	objects      string // the folder of the objects beside it
 	table        string
 	lease        time.Duration
 	hub          int // the process whose network has the other end of all cables; 0: there are none
@@ -56,6 +59,8 @@ type machine struct {
 	name    string
 	first   int                  // the process that all others of the machine end with; 0: it has none
 	proxies [2]*testserver.Proxy // where it has no cable
+	wire    *testserver.Wire     // likewise, to PostgreSQL
+	reaches string               // the repository, as the machine reaches it
 	ahead   time.Duration        // of its clock, as its workers and starts see it in schedules
 }
 
@@ -118,8 +123,32 @@ func newProxiedWorld(t testing.TB, lease time.Duration) *world {
 	return w
 }
 
-// location is the repository, with the servers at the given URLs.
+// newPostgresWorld makes a repository in PostgreSQL and a folder, whose machines reach the server through wires.
+func newPostgresWorld(t testing.TB, lease time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, postgres: testserver.Postgres(t), objects: newProject(t, nil).dir, lease: lease, proxied: true}
+	u, err := url.Parse(w.postgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.dynamodb = u.Host
+	if _, err := repo.Init(context.Background(), w.location(w.dynamodb, "")+"&objects="+url.QueryEscape(w.objects), repo.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// location is the repository, with the servers at the given URLs, or the database at an address.
 func (w *world) location(dynamodb, s3 string) string {
+	if w.postgres != "" {
+		u, err := url.Parse(w.postgres)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		u.Host, u.Path = dynamodb, u.Path+"/team"
+		u.RawQuery += "&lease=" + w.lease.String()
+		return u.String()
+	}
 	query := url.Values{"endpoint": {dynamodb}, "s3-endpoint": {s3}, "region": {testserver.Region}, "lease": {w.lease.String()}}
 	return "dynamodb://" + w.table + "/team?" + query.Encode()
 }
@@ -136,13 +165,18 @@ func (w *world) machine(name string, files map[string]string) *machine {
 	if apart() {
 		m.boot()
 	}
-	if w.proxied {
+	switch {
+	case w.postgres != "":
+		m.wire = testserver.NewWire(w.t, w.dynamodb)
+		there[0] = m.wire.Address()
+	case w.proxied:
 		for i, server := range []string{w.dynamodb, w.s3} {
 			m.proxies[i] = testserver.NewProxy(w.t, server)
 			there[i] = m.proxies[i].URL()
 		}
 	}
-	m.env = append(m.env, "E3_REPO="+w.location(there[0], there[1]))
+	m.reaches = w.location(there[0], there[1])
+	m.env = append(m.env, "E3_REPO="+m.reaches)
 	return m
 }
 
@@ -182,6 +216,10 @@ func (m *machine) cut() {
 		m.w.ip(m.w.hub, "link set "+m.cable()+" down")
 		return
 	}
+	if m.wire != nil {
+		m.wire.Stall()
+		return
+	}
 	for _, p := range m.proxies {
 		p.Cut()
 	}
@@ -192,6 +230,10 @@ func (m *machine) plug() {
 	m.w.t.Helper()
 	if !m.w.proxied {
 		m.w.ip(m.w.hub, "link set "+m.cable()+" up")
+		return
+	}
+	if m.wire != nil {
+		m.wire.Release()
 		return
 	}
 	for _, p := range m.proxies {
@@ -331,6 +373,9 @@ func (w *world) open(t testing.TB) *repo.Repo {
 
 // scan asks the server for all keys of the table, and for the names of what is stored under each.
 func (w *world) scan(visit func(pk, sk string, attributes []string) error) error {
+	if w.postgres != "" {
+		return w.scanRows(visit)
+	}
 	var after any
 	for {
 		request := map[string]any{"TableName": w.table, "ConsistentRead": true}
@@ -358,6 +403,46 @@ func (w *world) scan(visit func(pk, sk string, attributes []string) error) error
 		}
 		after = page.LastEvaluatedKey
 	}
+}
+
+// scanRows is scan of a database, whose rows it names as the items of a table.
+func (w *world) scanRows(visit func(pk, sk string, attributes []string) error) error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.postgres)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	rows, err := c.Query(ctx, "SELECT '', partition, sort, names FROM e3.records UNION ALL SELECT 'STREAM.', partition, sort, '{}' FROM e3.streams")
+	if err != nil {
+		return err
+	}
+	type row struct {
+		prefix          string
+		partition, sort []byte
+		names           [][]byte
+	}
+	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (got row, err error) {
+		return got, r.Scan(&got.prefix, &got.partition, &got.sort, &got.names)
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		kind, rest, more := strings.Cut(string(r.partition), "/")
+		pk := r.prefix + kind + "/team"
+		if more {
+			pk += "/" + rest
+		}
+		var attributes []string
+		for _, name := range r.names {
+			attributes = append(attributes, "f:"+string(name))
+		}
+		if err := visit(pk, string(r.sort), attributes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ask sends a request to the DynamoDB server.
