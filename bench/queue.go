@@ -43,6 +43,11 @@ func (b *bench) queue() error {
 			return fmt.Errorf("queue chain: %w", err)
 		}
 	}
+	if b.wants("queue shared") {
+		if err := b.queueShared(); err != nil {
+			return fmt.Errorf("queue shared: %w", err)
+		}
+	}
 	if slices.ContainsFunc(workloads, func(w workload) bool { return b.wants(w.measured()) }) {
 		if err := b.queueCalls(); err != nil {
 			return fmt.Errorf("queue calls: %w", err)
@@ -211,22 +216,22 @@ func finishedJobs(dir string) (jobs []queue.Job, err error) {
 	return jobs, nil
 }
 
-// queueThroughput compares a cold run on two workers of this machine with one in a single process, with the same number
-// of commands at a time.
+// queueThroughput compares cold runs on one and on two workers of this machine with one in a single process, with the same
+// number of commands at a time: the time, and the processor time of all processes with their commands.
 func (b *bench) queueThroughput() error {
-	var took, used [2][]time.Duration // by workers, in-process
-	var starts, workers []time.Duration
-	round := func(r, how int) error {
-		dir := filepath.Join(b.dir, "throughput", strconv.Itoa(r), strconv.Itoa(how))
+	var took, used [3][]time.Duration // by the number of workers; 0: in-process
+	var starts [3][]time.Duration
+	round := func(r, workers int) error {
+		dir := filepath.Join(b.dir, "throughput", strconv.Itoa(r), strconv.Itoa(workers))
 		if err := noops(dir, b.jobs, false, ""); err != nil {
 			return err
 		}
 		before := processorsOfChildren()
-		count, args := 2, []string{"--workers"}
-		if how == 1 {
-			count, args = 0, nil
+		var args []string
+		if workers > 0 {
+			args = []string{"--workers"}
 		}
-		t, err := b.newTeam(dir, ".", nil, count)
+		t, err := b.newTeam(dir, ".", nil, workers)
 		if err != nil {
 			return err
 		}
@@ -235,27 +240,26 @@ func (b *bench) queueThroughput() error {
 			return err
 		}
 		reapOrphans()
-		took[how], used[how] = append(took[how], d), append(used[how], processorsOfChildren()-before)
-		if how == 0 {
-			var sum time.Duration
-			for _, w := range t.workers {
-				sum += w.ProcessState.UserTime() + w.ProcessState.SystemTime()
-			}
-			starts, workers = append(starts, start), append(workers, sum)
-		}
+		took[workers], starts[workers] = append(took[workers], d), append(starts[workers], start)
+		used[workers] = append(used[workers], processorsOfChildren()-before)
 		return nil // ext4 is slower after recent deletions, so the rounds are removed at the end
 	}
-	for r := range min(b.rounds, 3) {
-		for _, how := range [2]int{r % 2, 1 - r%2} {
-			if err := round(r, how); err != nil {
+	for r := range b.rounds {
+		for i := range 3 {
+			if err := round(r, (r+i)%3); err != nil {
 				return err
 			}
 		}
 	}
-	row(fmt.Sprintf("queue throughput, %d (in-process)", b.jobs), median(took[0]), median(took[1]), 2,
-		fmt.Sprintf("2 workers; %.0f tasks a second", float64(b.jobs)/median(took[0]).Seconds()))
-	row("  processor time of all", median(used[0]), median(used[1]), 0,
-		fmt.Sprintf("start %s, workers with their commands %s", show(median(starts)), show(median(workers))))
+	for workers, name := range []string{1: "a worker", 2: "2 workers"} {
+		if workers == 0 {
+			continue
+		}
+		row(fmt.Sprintf("queue throughput, %d, %s", b.jobs, name), median(took[workers]), median(took[0]), 0,
+			fmt.Sprintf("peer: in one process; %.0f tasks a second", float64(b.jobs)/median(took[workers]).Seconds()))
+		row("  processor time of all", median(used[workers]), median(used[0]), 1.2,
+			fmt.Sprintf("start %s, least %s and %s", show(median(starts[workers])), show(slices.Min(used[workers])), show(slices.Min(used[0]))))
+	}
 	return nil
 }
 

@@ -117,7 +117,7 @@ type attempt struct {
 func newAttempt(of *assignment, in *sandbox, adopted bool) *attempt {
 	return &attempt{
 		assignment: of, box: &box{assignment: of, sandbox: in},
-		logs: commandLogs{assignment: of, files: &in.logs, adopted: adopted}, claim: claim{assignment: of, adopted: adopted},
+		logs: commandLogs{assignment: of, files: &in.logs, adopted: adopted}, claim: claim{assignment: of},
 	}
 }
 

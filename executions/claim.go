@@ -97,9 +97,8 @@ func (x *Executor) release(claim *keyClaim, succeeded bool) {
 // version of the record. A process that gives the execution up changes that version, so that a late record conflicts.
 type claim struct {
 	*assignment
-	adopted   bool          // a dead process began the execution
 	announced bool          // the execution is on record as running
-	lock      refstore.Lock // nil: not announced, or another process holds it
+	lock      refstore.Lock // nil: not announced, or made for a job
 	version   refstore.Version
 }
 
@@ -126,13 +125,13 @@ func (c *claim) announce(ctx context.Context, p process.ID) error {
 	return c.recordError(err)
 }
 
-// hold takes the execution's lock. The lock of an adopted execution may still be held by a process that checks it, or
-// by the first process, which is asleep and presumed dead. Then only the job shows that the execution is alive.
+// hold takes the execution's lock. An execution for a job needs none: the job, whose lease is its worker's, shows that it is
+// alive.
 func (c *claim) hold(ctx context.Context) error {
-	lock, err := c.x.claims.TryClaim(ctx, executionClaim(c.id), nil)
-	if c.adopted && errors.Is(err, refstore.ErrClaimed) {
+	if c.req.Job.Ref != "" {
 		return nil
 	}
+	lock, err := c.x.claims.TryClaim(ctx, executionClaim(c.id), nil)
 	if err != nil {
 		return fmt.Errorf("claim execution %s: %w", c.id, err)
 	}

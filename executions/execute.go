@@ -234,7 +234,7 @@ const (
 //
 // Requests to the stores: a hit needs one list of the key's executions. A command that ends at once needs a list, the
 // claim, a list, the record, a list of keys, and the end of the claim. A command that lives longer than
-// Options.Announce also needs the claim of its execution, the end of that claim, the running record, the appends of
+// Options.Announce also needs the claim of its execution and its end, unless it serves a job, the running record, the appends of
 // its logs (for each log at most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
 func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error) {
 	defer req.Place.Leave()

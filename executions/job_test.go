@@ -383,8 +383,8 @@ func TestMake(t *testing.T) {
 	}{
 		{"short", writes("x"), false, "", []string{"store output", "put EXECUTION success", "list keys of EXECUTION"}},
 		{"announced", announced(writes("x")), false, aJob, []string{
-			"claim", "put EXECUTION running", "store output", "append LOG stdout.txt", "seal LOG stdout.txt",
-			"put EXECUTION success", "list keys of EXECUTION", "release",
+			"put EXECUTION running", "store output", "append LOG stdout.txt", "seal LOG stdout.txt",
+			"put EXECUTION success", "list keys of EXECUTION",
 		}},
 		{"forced", writes("x"), true, "", []string{"get INDEX", "put INDEX", "store output", "put EXECUTION success", "confirm"}},
 	} {

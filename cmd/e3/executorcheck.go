@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,7 @@ func (c *executorCheck) read(format string, args ...any) {
 // submit submits a job with a script of these lines; end cancels it, if it is there.
 func (c *executorCheck) submit(ctx context.Context, lines ...string) (b *cluster.Batch, id string, end func()) {
 	job := queue.Job{ID: "check", Queue: "check", Workspace: "check", Task: "executor"}
+	job.Policy.Memory, job.Policy.Timeout = 256<<20, 10*time.Minute // so that the words for them are tried
 	b = &cluster.Batch{Token: cluster.NewToken(), Name: "e3:check.executor", Jobs: []queue.Job{job}, Logs: c.logs}
 	b.Script = "#!/bin/sh\nset -u\n"
 	b.Script += fmt.Sprintf("if [ -d %s ]; then exec >%s 2>&1; fi\n", cluster.Quote(c.logs), cluster.Quote(filepath.Join(c.logs, "said")))
@@ -135,9 +137,12 @@ func (c *executorCheck) submit(ctx context.Context, lines ...string) (b *cluster
 			c.said.Steps = steps
 		}
 	}
+	failed := (*cluster.CommandError)(nil)
 	switch {
 	case err == nil:
 		c.read("the job's id is %s", id)
+	case errors.Is(err, cluster.ErrTemporary) && !errors.As(err, &failed):
+		c.mend("submitted does not find the id of the job in the answer of submit, and a start would submit it again and again")
 	case errors.Is(err, cluster.ErrTemporary):
 		c.mend("submit fails in a way that may pass, and a start would try it again: %v", err)
 	case errors.Is(err, cluster.ErrLimit):
@@ -187,7 +192,10 @@ func (c *executorCheck) words(l *cluster.Listed) string {
 	case l.State >= cluster.Failed:
 		return fmt.Sprintf("state %q is %s: the job%s %s", l.Said, kind, on, l.How)
 	case kind == "" && l.Said != "":
-		return fmt.Sprintf("state %q is none of states: the job is taken to wait or run%s", l.Said, on)
+		if note := fmt.Sprintf("state %q is none of states: a job in it is taken to wait or run", l.Said); !slices.Contains(c.said.Notes, note) {
+			c.note("%s", note)
+		}
+		return fmt.Sprintf("state %q is none of states%s", l.Said, on)
 	case kind == "":
 		return "the job waits or runs" + on
 	}
@@ -234,6 +242,9 @@ func (c *executorCheck) first(ctx context.Context, program string) {
 		}
 		return
 	}
+	if c.alive(ctx, b, id); len(c.said.Mend) > 0 {
+		return
+	}
 	c.Notef("Job %s is followed to its end", id)
 	var last *cluster.Listed
 	ended := c.follow(ctx, b, id, c.patience, func(l *cluster.Listed) bool {
@@ -264,6 +275,32 @@ func (c *executorCheck) first(ctx context.Context, program string) {
 		c.mend("the node does not find %s: say where it is there with --executor-program; the script said: %s", program, strings.TrimSpace(string(said)))
 	default:
 		c.mend("the job ended with exit code %d, and it is read as one that %s: see states", checkedCode, last.How)
+	}
+}
+
+// alive asks about a job that waits or runs: of such a one, explain must not say that it has ended.
+func (c *executorCheck) alive(ctx context.Context, b *cluster.Batch, id string) {
+	calls, said := len(c.said.Steps), []string{}
+	err := c.scheduler.Explain(ctx, id, b.Token, func(l cluster.Listed) {
+		if l.Held != "" && l.Said == "" {
+			said = append(said, fmt.Sprintf("where status says that it is held, the reason is %q", l.Held))
+		} else {
+			said = append(said, c.words(&l))
+		}
+		if l.State == cluster.Ended {
+			c.mend("explain is read to say that the job %s, but it has just been started: see explained and states", l.How)
+		}
+	})
+	switch {
+	case len(c.said.Steps) == calls: // it cannot be asked
+	case errors.Is(err, cluster.ErrUnknown):
+		c.read("the job is not known")
+	case err != nil:
+		c.mend("explain fails: %v; if that is how it says that a job is not known, write it to messages, unknown", err)
+	case len(said) == 0:
+		c.read("nothing of the job: explained does not match")
+	default:
+		c.read("%s", strings.Join(said, "; "))
 	}
 }
 

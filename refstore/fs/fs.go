@@ -105,6 +105,7 @@ type Store struct {
 	notify      *notifier // nil without file notification
 	claims      claimTable
 	waiting     filelock.Waiter
+	kept        keptLocks
 	making      atomic.Bool // room is being made on a full disk
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
@@ -195,7 +196,7 @@ func (s *Store) Close() error {
 	if s.notify != nil {
 		err = errors.Join(err, s.notify.close())
 	}
-	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.files.Close())
+	return errors.Join(err, s.claims.close(), s.kept.close(), s.files.floors.close(), s.files.Close())
 }
 
 // leaves reports whether the store's session must stay, since something may not be durable. If only writes of swept

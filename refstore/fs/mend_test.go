@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/host/filelock"
 	"e3/refstore/fs"
 )
 
@@ -63,5 +64,78 @@ func TestSweepMends(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestSweepPassesTheLiving has a session that is held under another mount, as by a process in a container, beside one of
+// a lost mount that another sweeper is mending. The sweep waits for the sweeper, not for the living.
+func TestSweepPassesTheLiving(t *testing.T) {
+	dir := t.TempDir()
+	leave := func(name string) string {
+		t.Helper()
+		path := filepath.Join(dir, "tmp", name)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+".lock", []byte("host start other"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path + ".lock"
+	}
+	mends, mended := make(chan struct{}), make(chan struct{})
+	waits := make(chan string, 1)
+	open := func() *fs.Store {
+		s, err := fs.Open(dir, fs.Options{
+			NoNotify: true,
+			Boot:     func() string { return "host start mount" },
+			Mend: func(context.Context, time.Time) error {
+				mends <- struct{}{}
+				<-mended
+				return nil
+			},
+			Waiting: filelock.Waiter{Tell: func(path, _ string) { waits <- path }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	living, err := os.OpenFile(leave("session-1-00000001"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer living.Close()
+	if err := filelock.Try(living, true); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := open().Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("beside a living session: swept %d, %v", n, err)
+	}
+	leave("session-1-00000002")
+	swept := make(chan int)
+	sweep := func() {
+		n, err := open().Sweep(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		swept <- n
+	}
+	go sweep()
+	<-mends
+	go sweep()
+	select {
+	case path := <-waits:
+		if want := filepath.Join(dir, "locks", "named", "mend.lock"); path != want {
+			t.Errorf("the second sweeper waits for %s, want %s", path, want)
+		}
+	case <-mends:
+		t.Error("two mend at a time")
+	case <-swept:
+		t.Error("a sweep ended before the other had mended")
+	}
+	close(mended)
+	if a, b := <-swept, <-swept; a+b != 1 {
+		t.Errorf("swept %d and %d sessions, want 1 in all", a, b)
 	}
 }

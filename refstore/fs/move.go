@@ -27,11 +27,20 @@ func (w *writer) inPlace(old stamp, names uint64) (stamp, error) {
 	if !w.staysInPlace(w.slot, old) {
 		return stamp{}, errElsewhere
 	}
-	if err := w.store.files.overwrite(w.slot.value(), w.record.Value, old, names); err != nil {
-		return stamp{}, err
+	st, err := w.overwrite(w.slot.value(), old, names, old.mtime)
+	if err == nil {
+		w.store.files.touch(w.slot.dir, w.store.now())
 	}
-	w.store.files.touch(w.slot.dir, w.store.now())
-	return w.store.raise(w.slot.value(), old.mtime)
+	return st, err
+}
+
+// overwrite writes the value over the file with a stamp, which gets a time above floor.
+func (w *writer) overwrite(path string, old stamp, names uint64, floor int64) (stamp, error) {
+	st, err := w.store.files.overwrite(path, w.record.Value, old, names, max(w.store.now().UnixNano(), floor+1))
+	if err == nil && st.mtime <= floor {
+		st, err = w.store.raise(path, floor)
+	}
+	return st, err
 }
 
 // Settle returns when no write in place of the record is in progress: a reader may have read half of such a write. It
@@ -111,10 +120,7 @@ func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
 	if err != nil {
 		return stamp{}, err
 	}
-	if err := s.files.overwrite(from.path, w.record.Value, old, 1); err != nil {
-		return stamp{}, err
-	}
-	st, err := s.raise(from.path, max(old.mtime, floor))
+	st, err := w.overwrite(from.path, old, 1, max(old.mtime, floor))
 	if err == nil {
 		err = sh.raiseFloor(st.mtime)
 	}

@@ -283,10 +283,12 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 			}
 		}
 	}()
+	mender := mender{store: s}
+	defer mender.end()
 	var lost time.Time // the earliest beginning of a session that ended with the machine
 	var errs []error
 	for name := range names {
-		d, err := s.files.findDead(ctx, join(temp, name), s.boot(), s.waiting)
+		d, err := s.files.findDead(ctx, join(temp, name), s.boot(), &mender)
 		if errors.Is(err, iofs.ErrPermission) {
 			continue // another user's session
 		}
@@ -350,7 +352,7 @@ type deadSession struct {
 }
 
 // findDead returns a session if it is dead; now is this boot.
-func (s *files) findDead(ctx context.Context, name, now string, waiting filelock.Waiter) (*deadSession, error) {
+func (s *files) findDead(ctx context.Context, name, now string, mender *mender) (*deadSession, error) {
 	lock, err := s.openFile(name+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return &deadSession{name: name}, nil
@@ -359,14 +361,11 @@ func (s *files) findDead(ctx context.Context, name, now string, waiting filelock
 		return nil, err
 	}
 	d := &deadSession{name: name, lock: lock}
-	err = filelock.Try(lock, true)
-	if errors.Is(err, filelock.ErrLocked) && mended(lock, now) {
-		// The session began under another boot, so the lock's holder is a sweeper that repairs the effects of a power
-		// loss. Wait for that sweeper before reading anything.
-		if err := waiting.Wait(ctx, lock, true); err != nil {
-			return nil, err
-		}
-		err = nil
+	if ofAnotherBoot(lock, now) {
+		err = mender.begin(ctx)
+	}
+	if err == nil {
+		err = filelock.Try(lock, true)
 	}
 	if err == nil && !s.same(lock, name+lockSuffix) { // another sweeper removed it
 		err = filelock.ErrLocked
@@ -384,11 +383,50 @@ func (s *files) findDead(ctx context.Context, name, now string, waiting filelock
 	return nil, err
 }
 
-// mended reports whether a locked session belongs to another boot of this machine: then a sweeper holds the lock. If
-// the session belongs to another machine, the held lock means that it lives.
-func mended(lock *os.File, now string) bool {
+// ofAnotherBoot reports whether a session may have begun under another boot of this machine, or on another mount.
+func ofAnotherBoot(lock *os.File, now string) bool {
 	boot, err := readText(lock)
-	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
+	return err == nil && string(boot) != now && (len(boot) == 0 || machineOf(string(boot)) == machineOf(now))
+}
+
+// mendLock is the lock of the sweeper that repairs the effects of a power loss. The others wait for it before they read
+// anything. Who has it knows that no other sweeper holds a session: one that is held is alive, in a container that sees the
+// folder through another mount.
+const mendLock = "mend"
+
+type mender struct {
+	store *Store
+	lock  *os.File // nil until it is held
+}
+
+// begin takes the lock; it may be called again.
+func (m *mender) begin(ctx context.Context) error {
+	if m.lock != nil {
+		return nil
+	}
+	path, err := m.store.files.lockPath(mendLock)
+	if err != nil {
+		return err
+	}
+	var f *os.File
+	err = m.store.files.inParent(path, func() (err error) {
+		f, err = m.store.files.makeLock(path)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.store.waiting.Wait(ctx, f, true); err != nil {
+		return err // it has closed the file
+	}
+	m.lock = f
+	return nil
+}
+
+func (m *mender) end() {
+	if m.lock != nil {
+		m.lock.Close() // nothing was written
+	}
 }
 
 // machineOf is the machine in a boot identifier, "" if it has none.

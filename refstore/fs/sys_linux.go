@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -101,11 +102,11 @@ var pwrite = unix.Pwrite
 // errElsewhere the caller replaces the file by another one: nothing has changed, or the file is torn, as after a write
 // that was cut short.
 //
-// names is the number of names that the file must have.
-func (t tree) overwrite(name string, data []byte, was stamp, names uint64) (err error) {
+// names is the number of names that the file must have. The file gets the time mtime, as far as the file system keeps it.
+func (t tree) overwrite(name string, data []byte, was stamp, names uint64, mtime int64) (now stamp, err error) {
 	fd, err := t.Descriptor(name, unix.O_WRONLY|beneath.Nonblock, 0)
 	if err != nil {
-		return errElsewhere // for example another user's file
+		return stamp{}, errElsewhere // for example another user's file
 	}
 	defer func() {
 		if e := unix.Close(fd); err == nil && e != nil {
@@ -114,15 +115,32 @@ func (t tree) overwrite(name string, data []byte, was stamp, names uint64) (err 
 	}()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Nlink) != names { // a copy of the repository may share the file
-		return errElsewhere
+		return stamp{}, errElsewhere
 	}
 	if now, err := t.regular(&st, name); err != nil || now != was {
-		return errElsewhere
+		return stamp{}, errElsewhere
 	}
 	if n, err := pwrite(fd, data, 0); err != nil || n < len(data) { // for example a full disk
-		return errElsewhere
+		return stamp{}, errElsewhere
 	}
-	return nil
+	if err := futimens(fd, mtime); err != nil {
+		return stamp{}, &iofs.PathError{Op: "set time of", Path: t.Path(name), Err: err}
+	}
+	return t.fstat(fd, name)
+}
+
+// futimens sets the modification time of an open file.
+func futimens(fd int, mtime int64) error {
+	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime)}
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+		if errno == 0 {
+			return nil
+		}
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
 }
 
 // statFile returns the stamp of a regular file. The folders above it may be links: nothing is opened.

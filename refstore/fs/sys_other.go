@@ -59,7 +59,9 @@ func (t tree) readFile(name string, _ bool) ([]byte, stamp, error) {
 }
 
 // overwrite does nothing here: records are replaced.
-func (t tree) overwrite(string, []byte, stamp, uint64) error { return errElsewhere }
+func (t tree) overwrite(string, []byte, stamp, uint64, int64) (stamp, error) {
+	return stamp{}, errElsewhere
+}
 
 func (t tree) statFile(name string) (stamp, error) {
 	info, err := t.Lstat(name)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -64,7 +65,63 @@ func (s *Store) raise(name string, floor int64) (stamp, error) {
 
 // shard is a held lock file. It also keeps the floor: the greatest modification time of a value that was deleted
 // under this lock.
-type shard struct{ *os.File }
+type shard struct {
+	*os.File
+	path string
+	kept *keptLocks // nil: the file is closed with the lock
+}
+
+// Close gives the lock back.
+func (sh shard) Close() error {
+	if sh.kept == nil {
+		return sh.File.Close()
+	}
+	// Not by closing: a process that is being started may have the open file for a moment.
+	if err := filelock.Unlock(sh.File); err != nil || !sh.kept.put(sh.path, sh.File) {
+		return errors.Join(err, sh.File.Close())
+	}
+	return nil
+}
+
+// keptLocks are lock files that stay open for their next lock, one of each: opening one takes longer than locking it.
+type keptLocks struct {
+	mu     sync.Mutex
+	closed bool
+	files  map[string]*os.File // by path
+}
+
+// take returns an open lock file that nobody uses; nil if there is none.
+func (k *keptLocks) take(path string) *os.File {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.files[path]
+	delete(k.files, path)
+	return f
+}
+
+func (k *keptLocks) put(path string, f *os.File) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.files[path] != nil {
+		return false
+	}
+	if k.files == nil {
+		k.files = make(map[string]*os.File)
+	}
+	k.files[path] = f
+	return true
+}
+
+func (k *keptLocks) close() (err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	for _, f := range k.files {
+		err = errors.Join(err, f.Close())
+	}
+	k.files = nil
+	return err
+}
 
 func (s *files) shardPath(key refstore.Key) string {
 	h := fnv.New32a()
@@ -78,18 +135,29 @@ func (s *files) shardPath(key refstore.Key) string {
 // lockShard waits for the lock of the key's shard. The caller closes it.
 func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) {
 	name := s.files.shardPath(key)
+	var kept *keptLocks
 	var f *os.File
-	err := s.files.inParent(name, func() (err error) {
-		f, err = s.files.makeLock(name)
-		return err
-	})
+	var err error
+	if !s.files.looks.network {
+		kept = &s.kept
+		if f = kept.take(name); f != nil && !s.files.same(f, name) {
+			f.Close() // somebody has removed or renamed it, or a folder above it; nothing was written
+			f = nil
+		}
+	}
+	if f == nil {
+		err = s.files.inParent(name, func() (err error) {
+			f, err = s.files.makeLock(name)
+			return err
+		})
+	}
 	if err == nil {
 		err = s.waiting.Wait(ctx, f, true)
 	}
 	if err != nil {
 		return shard{}, err
 	}
-	return shard{f}, nil
+	return shard{f, name, kept}, nil
 }
 
 // floor reads a shard's floor. It needs no lock. A missing or empty file means that there is no floor.

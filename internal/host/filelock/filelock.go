@@ -50,6 +50,19 @@ func Until(ctx context.Context, tell func(path, holder string)) Waiter {
 // Try locks a file, exclusively or shared, or returns ErrLocked.
 func Try(f *os.File, alone bool) error { return lock(f, alone, false) }
 
+// Unlock releases the lock of a file that stays open.
+func Unlock(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return &iofs.PathError{Op: "unlock", Path: f.Name(), Err: err}
+		}
+	}
+}
+
 // Wait locks a file. It waits until the lock is free or ctx ends. If it fails, it closes the file: at once, or when a
 // lock that comes late has been released.
 func (w Waiter) Wait(ctx context.Context, f *os.File, alone bool) error {

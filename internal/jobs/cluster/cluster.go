@@ -63,7 +63,7 @@ type Submitter struct {
 	jobs        map[string]*job // all unfinished jobs, by the e3 job's id
 	submissions map[string]*submission
 	report      func(dispatch.Gone)
-	failing     map[string]bool // calls of the scheduler
+	failing     map[string]bool // what was warned of: calls of the scheduler, and reasons for which it holds jobs
 }
 
 // A job is a job for which the scheduler starts a worker.
@@ -82,7 +82,6 @@ type submission struct {
 	unfinished int    // number of jobs that have not ended
 	id         string // the scheduler's; "" until known
 	since      time.Time
-	warned     string // the reason of the last warning
 }
 
 // target is the scheduler's name of a job.
@@ -219,7 +218,7 @@ func (s *Submitter) says(call, what string, err error) {
 	known := s.failing[call]
 	s.failing[call] = err != nil
 	s.mu.Unlock()
-	if err != nil && !known {
+	if err != nil && !known && s.ctx.Err() == nil {
 		s.o.Warn(fmt.Sprintf("%s %s: %v", s.traits.Name, what, err))
 	}
 }

@@ -28,6 +28,7 @@ type played struct {
 	lists   func() fault             // of the next list; nil: none
 	hidden  time.Duration            // how late a submission is listed
 	runs    func(*queue.Job) outcome // what becomes of a worker
+	holds   string                   // how a held job is explained
 
 	mu        sync.Mutex
 	jobs      []*placed
@@ -127,7 +128,7 @@ func (p *played) List(ctx context.Context, visit func(cluster.Listed)) error {
 		if x.ended != nil {
 			l = x.ended.Listed
 		}
-		if x.ended != nil && l.State == cluster.Alive || time.Since(x.since) < p.hidden {
+		if x.ended != nil && l.State == cluster.Alive && l.Held == "" || time.Since(x.since) < p.hidden {
 			continue
 		}
 		l.ID, l.Index, l.Token = x.id, x.index, x.token
@@ -140,8 +141,15 @@ func (p *played) Explain(_ context.Context, id, _ string, visit func(cluster.Lis
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, x := range p.jobs {
+		if x.id == id && x.ended != nil && x.ended.Held != "" && p.holds != "" {
+			visit(cluster.Listed{ID: id, Index: x.index, Held: p.holds})
+		}
 		if x.id == id && x.ended != nil && x.ended.State == cluster.Failed {
-			visit(cluster.Listed{ID: id, Index: x.index, State: cluster.Ended, Reason: executions.ReasonLost, How: "failed, as it explains"})
+			l := cluster.Listed{ID: id, Index: x.index, State: cluster.Ended, Reason: executions.ReasonLost, How: "failed, as it explains"}
+			if x.ended.How != "" {
+				l.State = cluster.Alive
+			}
+			visit(l)
 		}
 	}
 	return cluster.ErrUnknown
@@ -357,17 +365,43 @@ func TestEnds(t *testing.T) {
 		return map[string]outcome{
 			"listed":    {time.Minute, cluster.Listed{State: cluster.Ended, Reason: executions.ReasonOOM, How: "ran out of memory", Node: "n1"}},
 			"explained": {time.Minute, cluster.Listed{State: cluster.Failed}},
-			"held":      {0, cluster.Listed{}},
+			"unclear":   {85 * time.Second, cluster.Listed{State: cluster.Failed, Reason: executions.ReasonLost, How: "has failed"}},
 			"finished":  {time.Minute, cluster.Listed{State: cluster.Ended}},
 		}[j.ID]
 	}
 	with(t, p, func(t *testing.T, r *rig) {
-		r.submit(t, "listed", "explained", "finished")
+		r.submit(t, "listed", "explained", "finished", "unclear")
 		r.wants(t, 30*time.Second, "listed", "", "")
 		r.Finished("finished")
 		r.wants(t, time.Minute, "listed", executions.ReasonOOM, " on n1 ran out of memory")
 		r.wants(t, 0, "explained", executions.ReasonLost, "failed, as it explains")
 		r.wants(t, 0, "finished", "", "")
+		r.wants(t, 0, "unclear", "", "") // it may be explained later
+		r.wants(t, time.Minute, "unclear", executions.ReasonLost, "has failed")
+	})
+}
+
+// What holds a job is what the scheduler says of it when it is asked; of jobs that ask for the same, one is.
+func TestHeldExplained(t *testing.T) {
+	p := &played{holds: "no node has so many cores"}
+	p.runs = func(*queue.Job) outcome { return outcome{0, cluster.Listed{Held: "stuck"}} }
+	with(t, p, func(t *testing.T, r *rig) {
+		r.submit(t, "a", "b")
+		r.wants(t, time.Minute, "a", "", "")
+		r.warned(t, "(e3:dev.t) without help: stuck: no node has so many cores")
+	})
+}
+
+// What holds many jobs is told once.
+func TestHeld(t *testing.T) {
+	p := &played{}
+	p.runs = func(*queue.Job) outcome { return outcome{0, cluster.Listed{Held: "no such image"}} }
+	with(t, p, func(t *testing.T, r *rig) {
+		r.submit(t, "a", "b")
+		r.wants(t, time.Minute, "a", "", "")
+		r.submit(t, "c")
+		r.wants(t, time.Minute, "c", "", "")
+		r.warned(t, "(e3:dev.t) without help: no such image")
 	})
 }
 

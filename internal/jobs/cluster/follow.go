@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/executions"
@@ -27,9 +29,7 @@ func (s *Submitter) follow() {
 		if wait = min(2*wait, maxRetry); err == nil {
 			wait = minPoll
 		}
-		if s.ctx.Err() == nil {
-			s.says("list", "does not answer, trying again", err)
-		}
+		s.says("list", "does not answer, trying again", err)
 	}
 }
 
@@ -55,30 +55,43 @@ func (s *Submitter) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unclear := make(map[*submission][]*job)
+	unclear, held := make(map[*submission][]*job), make(map[*job]string)
 	s.mu.Lock()
 	for _, x := range s.submissions {
 		if x.id == "" || !x.since.Before(began) {
 			continue
 		}
-		if jobs := s.compare(x, seen, cancel); len(jobs) > 0 {
+		if jobs := s.compare(x, seen, cancel, held); len(jobs) > 0 {
 			unclear[x] = jobs
 		}
 	}
 	s.mu.Unlock()
 	asked := slices.Collect(maps.Keys(unclear))
 	err = parallel.AtMost(ctx, atOnce, len(asked), func(ctx context.Context, k int) error {
-		return s.explain(ctx, asked[k], unclear[asked[k]], began)
+		return s.explain(ctx, asked[k], unclear[asked[k]], seen, began)
 	})
 	if err != nil {
 		return err
 	}
+	for j, why := range held {
+		s.help(ctx, j, why)
+	}
 	return s.cancel(ctx, slices.Sorted(maps.Keys(cancel)))
 }
 
-// compare takes in what a poll says of a submission. It adds what must be cancelled, and returns the jobs that are not
-// listed or have failed. The caller holds the lock.
-func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[string]bool) (unclear []*job) {
+// help warns of a job that does not start without help, with what the scheduler says of it when it is asked.
+func (s *Submitter) help(ctx context.Context, j *job, why string) {
+	_ = s.scheduler.Explain(ctx, j.of.id, j.of.Token, func(l Listed) {
+		if l.Index == j.index && l.Held != "" && l.Held != why {
+			why += ": " + l.Held
+		}
+	})
+	s.says("held "+why, fmt.Sprintf("does not start its job %s (%s) without help", j.target(), j.of.Name), errors.New(why))
+}
+
+// compare takes in what a poll says of a submission. It adds what must be cancelled, and a job for each reason by which jobs that
+// ask for the same are held, and returns the jobs that are not listed or have failed. The caller holds the lock.
+func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[string]bool, held map[*job]string) (unclear []*job) {
 	for _, j := range x.jobs {
 		if j == nil {
 			continue
@@ -94,9 +107,10 @@ func (s *Submitter) compare(x *submission, seen map[*job]Listed, cancel map[stri
 			s.endWith(j, l)
 		case j.cancelled && l.State == Alive: // it was not cancelled after all
 			cancel[j.target()] = true
-		case l.Held != "" && x.warned != l.Held:
-			x.warned = l.Held
-			defer s.o.Warn(fmt.Sprintf("%s's job %s (%s) does not start without help: %s", s.traits.Name, j.target(), x.Name, l.Held))
+		case l.Held != "":
+			if asks := strings.Join(x.Demands, " ") + " " + l.Held; !s.failing[asks] {
+				s.failing[asks], held[j] = true, l.Held
+			}
 		}
 	}
 	return unclear
@@ -116,9 +130,9 @@ func (s *Submitter) endWith(j *job, l Listed) {
 }
 
 // explain asks about jobs of a submission that have failed, or that the poll which began then did not list. A job is
-// given up if the scheduler does not know it in two polls, however sure it is of itself: it may list jobs late.
-func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, began time.Time) error {
-	known := make(map[int]Listed)
+// given up if the scheduler does not know it, or how it has failed, in two polls, however sure it is of itself: it may tell late.
+func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, seen map[*job]Listed, began time.Time) error {
+	known, gone := make(map[int]Listed), Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"}
 	err := s.scheduler.Explain(ctx, x.id, x.Token, func(l Listed) { known[l.Index] = l })
 	if errors.Is(err, ErrTemporary) {
 		return err
@@ -130,15 +144,16 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job, beg
 			continue // it has ended meanwhile
 		}
 		l, ok := known[j.index]
+		listed := cmp.Or(seen[j], gone)
 		switch {
 		case l.State >= Failed:
 			s.endWith(j, l)
-		case ok:
+		case ok && l.Said != "" && listed == gone:
 			j.missed = time.Time{}
 		case j.missed.IsZero():
 			j.missed = began // the scheduler may name only some of many pending jobs: the next poll decides
 		case began.Sub(j.missed) >= unseen:
-			s.endWith(j, Listed{Reason: executions.ReasonLost, How: "is not known to " + s.traits.Name + " any more"})
+			s.endWith(j, listed)
 		}
 	}
 	return nil

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"e3/executions"
@@ -74,7 +76,7 @@ var (
 // Commands runs a scheduler's programs.
 type Commands struct {
 	Env     []string
-	Timeout time.Duration // of each command; 0: two minutes
+	Timeout time.Duration // of each command; 0: timeout
 	// Messages of failed commands, by their kind; nil: none. Common ones of a network are temporary anyway.
 	Temporary, Limit, Unknown *regexp.Regexp
 	// Told is told of each command and its answer; nil: nothing is.
@@ -97,20 +99,32 @@ func (e *CommandError) Unwrap() error { return e.kind }
 var network = regexp.MustCompile(`(?i)connection (refused|reset|failure)|timed out|(read|connect|i/o|handshake) timeout|temporarily|temporary failure|` +
 	`(unable to|cannot|could not) (contact|connect|resolve)|no route to host|network is unreachable|not connected|service ?unavailable|too ?many ?requests|throttling`)
 
+const timeout = 2 * time.Minute
+
 // Run returns a command's output. input is its standard input; env follows Env.
 func (c *Commands) Run(ctx context.Context, input string, words []string, env ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, 2*time.Minute))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, timeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env, cmd.Stdin, cmd.WaitDelay = append(slices.Clone(c.Env), env...), strings.NewReader(input), time.Second
+	// Ctrl-C is for e3, which has the scheduler's answer to wait for; what a command has started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	out, err := cmd.Output()
 	answer := string(out)
-	var exit *exec.ExitError
+	exit := (*exec.ExitError)(nil)
 	if errors.As(err, &exit) {
 		answer += string(exit.Stderr)
 	}
-	if err != nil {
-		err = c.failed(words[0], oneLine(cmp.Or(strings.TrimSpace(answer[len(out):]), answer)), errors.Join(err, ctx.Err()), exit != nil && !exit.Exited())
+	switch {
+	case err == nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = &CommandError{words[0], fmt.Sprintf("no answer in %v", cmp.Or(c.Timeout, timeout)), ErrTemporary}
+	case ctx.Err() != nil, exit != nil && !exit.Exited(): // it was ended: what it has said is no reason
+		err = &CommandError{words[0], err.Error(), ErrTemporary}
+	default:
+		text := oneLine(cmp.Or(strings.TrimSpace(answer[len(out):]), answer, err.Error()))
+		err = &CommandError{words[0], strings.TrimPrefix(text, filepath.Base(words[0])+": "), c.kind(text)}
 	}
 	if c.Told != nil {
 		c.Told(words, input, answer, err)
@@ -118,21 +132,14 @@ func (c *Commands) Run(ctx context.Context, input string, words []string, env ..
 	return string(out), err
 }
 
-// failed is the error of a command with its message.
-func (c *Commands) failed(command, message string, err error, killed bool) error {
-	e := &CommandError{Command: command, Text: cmp.Or(message, err.Error())}
-	says := func(r *regexp.Regexp) bool { return r != nil && r.MatchString(e.Text) }
-	switch {
-	case says(c.Temporary):
-		e.kind = ErrTemporary
-	case says(c.Limit):
-		e.kind = ErrLimit
-	case says(c.Unknown):
-		e.kind = ErrUnknown
-	case says(network), killed, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		e.kind = ErrTemporary
+// kind is that of a failure with this message.
+func (c *Commands) kind(message string) error {
+	for i, r := range []*regexp.Regexp{c.Temporary, c.Limit, c.Unknown, network} {
+		if r != nil && r.MatchString(message) {
+			return []error{ErrTemporary, ErrLimit, ErrUnknown, ErrTemporary}[i]
+		}
 	}
-	return e
+	return nil
 }
 
 // prefix is what programs put before their messages.

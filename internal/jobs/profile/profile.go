@@ -87,7 +87,11 @@ func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
 	for _, what := range slices.Sorted(maps.Keys(asked)) {
 		for _, name := range asked[what] {
 			if what != "queue" && !has.has(what) && !has.has(what+"s") {
-				return nil, fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}; --executor-resource %[2]s= does not ask for a resource", what, name, s.Name)
+				err := fmt.Errorf("%s %q cannot be asked of %s: its profile has no ${%[1]s}", what, name, s.Name)
+				if what == "resource" {
+					err = fmt.Errorf("%w; --executor-resource %s= does not ask for it", err, name)
+				}
+				return nil, err
 			}
 			if !plain.MatchString(name) {
 				return nil, fmt.Errorf("%s %q cannot be asked of %s by this name: one there has letters, digits, and _ . : = / @ -; --executor-resource names a resource", what, name, s.Name)
@@ -124,7 +128,7 @@ func (s *Scheduler) Submit(ctx context.Context, b *cluster.Batch) (id string, er
 	}
 	s.read("submitted", out, func(l cluster.Listed) { id = l.ID })
 	if id == "" { // it may have taken effect, as after a lost answer
-		err = fmt.Errorf("%w: submitted finds no id in %.200q", cluster.ErrTemporary, out)
+		err = fmt.Errorf("submitted finds no id in %.200q: %w", out, cluster.ErrTemporary)
 	}
 	return id, err
 }
@@ -216,6 +220,8 @@ func (s *Scheduler) read(key, answer string, visit func(cluster.Listed)) {
 		switch script := kind == "failed" || kind == "done"; {
 		case kind == "held":
 			l.Held = said
+		case kind == "" && group["state"] == "" && key == "explained": // why it is as status says
+			l.Held, l.Said = said, ""
 		case kind == "lost" || kind == "refused":
 			l.How += ": " + said
 		case script && signal > 0:

@@ -226,6 +226,24 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// What explain says without a state tells why a job is held, and not that there is one.
+func TestExplainedReason(t *testing.T) {
+	t.Setenv("PATH", bin(t, "enqueue", "why"))
+	p, err := Decode("toy", "toy.yaml", []byte(toy+"explain: why ${id} wants 9 cores\nexplained: '^9 (?P<reason>wants .*)$'\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Scheduler(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []cluster.Listed
+	err = s.Explain(t.Context(), "9", "tok", func(l cluster.Listed) { got = append(got, l) })
+	if want := []cluster.Listed{{Held: "wants 9 cores"}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
 func TestSchedulerFaults(t *testing.T) {
 	t.Setenv("PATH", bin(t, "joblist"))
 	for add, want := range map[string]string{
@@ -255,9 +273,12 @@ func TestStates(t *testing.T) {
 	for file, kinds := range map[string]map[string]string{
 		"sge": {"qw": "waiting", "r": "running", "hqw": "held", "Eqw": "held", "dr": "ending", "Rr": "running", "Rq": "waiting", "37": "timeout", "0": "failed", "100": "failed", "26": "lost"},
 		"pbs": {"Q": "waiting", "R": "running", "H": "held", "E": "ending", "C": "failed", "F": "failed"},
-		"kubernetes": {"": "", "SuccessCriteriaMet:": "ending", "FailureTarget:BackoffLimitExceeded": "ending", "SuccessCriteriaMet: Complete:": "done",
+		"kubernetes": {"": "", "SuccessCriteriaMet:": "ending", "FailureTarget:BackoffLimitExceeded": "failed", "SuccessCriteriaMet: Complete:": "done",
 			"FailureTarget:BackoffLimitExceeded Failed:BackoffLimitExceeded": "failed", "FailureTarget:DeadlineExceeded Failed:DeadlineExceeded": "timeout",
-			"OOMKilled": "oom", "Error": "failed", "Evicted": "lost", "Completed": "done"},
+			"Unschedulable: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.": "waiting",
+			"Unschedulable: 0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.":                     "held",
+			"ImagePullBackOff Back-off pulling image \"none\"":                                                                 "held", "ContainerCreating": "", "ErrImagePull": "",
+			"OOMKilled": "oom", "Error": "failed", "Evicted Error": "lost", "NodeLost": "lost", "Completed": "done"},
 		"aws-batch": {"RUNNABLE None None": "waiting", "RUNNING None None": "running", "SUCCEEDED None None": "done", "FAILED None None": "failed",
 			"FAILED Host EC2 (instance i-1) terminated. None": "lost", "FAILED Job attempt duration exceeded timeout None": "timeout",
 			"FAILED Essential container in task exited\tOutOfMemoryError: Container killed due to memory usage": "oom"},
@@ -297,8 +318,10 @@ func TestListed(t *testing.T) {
 14.server           e3-abcdefghijk7  root            00:00:00 R main           
 15.server           other            root            00:00:00 R main           
 `, "13 abcdefghijkl Q ;14 abcdefghijk7 R "},
-		"kubernetes": {"listed", "e3-abcdefghijkl\t\t\ne3-abcdefghijk7\t1\tFailureTarget:BackoffLimitExceeded Failed:BackoffLimitExceeded \n",
-			"e3-abcdefghijkl abcdefghijkl  ;e3-abcdefghijk7 abcdefghijk7 FailureTarget:BackoffLimitExceeded Failed:BackoffLimitExceeded "},
+		"kubernetes": {"listed", "e3-abcdefghijkl\t\t\ne3-abcdefghijk7\tFailureTarget:BackoffLimitExceeded Failed:BackoffLimitExceeded \t\n" +
+			"e3-abcdefghijkl-x7b2q\t\tUnschedulable: 0/1 nodes are available.\ne3-abcdefghijk7-qqqqq\tReady: PodScheduled: \t \ne3-abcdefghijk7-zzzzz\tPodScheduled: \tImagePullBackOff Back-off\n",
+			"e3-abcdefghijkl abcdefghijkl  ;e3-abcdefghijk7 abcdefghijk7 FailureTarget:BackoffLimitExceeded Failed:BackoffLimitExceeded ;" +
+				"e3-abcdefghijkl abcdefghijkl Unschedulable: 0/1 nodes are available. ;e3-abcdefghijk7 abcdefghijk7 ImagePullBackOff Back-off "},
 		"aws-batch": {"listed", "6af6e6e3-fe81\te3-abcdefghijkl\tNone\tRUNNING\tNone\tNone\n7c58-1\te3-abcdefghijk7\t3\tFAILED\tNone\tNone\n",
 			"6af6e6e3-fe81 abcdefghijkl RUNNING None\tNone ;7c58-1 abcdefghijk7 FAILED None\tNone "},
 	} {

@@ -131,7 +131,7 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 		"token": b.Token, "name": b.Name, "script": b.Script,
 		"script_file": cluster.ScriptFile(b.Logs, b.Token), "queue": cmp.Or(j.Policy.Queue, o.Queue), "last": count(float64(len(b.Jobs) - 1)),
 		"user": os.Getenv("USER"), "uid": strconv.Itoa(os.Getuid()), "cores": count(cores), "labels": "", "resources": "",
-		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hms": "",
+		"time:s": count(limit.Seconds()), "time:m": count(limit.Minutes()), "time:hm": "", "time:hms": "",
 	}}
 	if u, err := user.Current(); err == nil {
 		v.of["user"] = u.Username
@@ -140,6 +140,8 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 		v.of["memory:"+unit], v.of["core_memory:"+unit] = count(memory/size), count(memory/size/cores)
 	}
 	if seconds > 0 {
+		minutes := (seconds + 59) / 60
+		v.of["time:hm"] = fmt.Sprintf("%d:%02d", minutes/60, minutes%60)
 		v.of["time:hms"] = fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
 	}
 	byName := func(a, b record.Amount) int { return cmp.Compare(a.Name, b.Name) }

@@ -1,11 +1,13 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"e3/internal/parallel"
 	"e3/refstore"
 )
 
@@ -28,6 +30,10 @@ type Want struct {
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
+	// Chosen, if set, is told of each job that Claim or ClaimSome is about to claim, and tells whether another one may fit;
+	// Missed is told of each of these that it has not got. They are called by the caller's goroutine.
+	Chosen func(*Job) (more bool)
+	Missed func(*Job)
 	// Until, if set, is the last job, in order, that Claim may take. Claim reads no further than this job and the last
 	// orphan.
 	Until *Job
@@ -63,45 +69,74 @@ func (w *Want) validate() error {
 	return nil
 }
 
+func (w *Want) miss(c *candidate) {
+	if w.Missed != nil {
+		w.Missed(&c.job)
+	}
+}
+
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
 // Claim takes the next job: orphans first, then by priority, then the oldest. It may miss very recent jobs if listing
 // the queue is slow, or other workers take jobs from it. It returns nil if nothing can be claimed now.
 func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
+	leases, err := q.ClaimSome(ctx, want, 1)
+	if len(leases) == 0 {
+		return nil, err
+	}
+	return leases[0], nil
+}
+
+// ClaimSome takes the next jobs, at most so many, in the order of Claim. Where a claim is a request they are claimed at the
+// same time. It returns those that it has claimed even if others fail.
+func (q *Queue) ClaimSome(ctx context.Context, want Want, most int) (leases []*Lease, err error) {
 	if err := want.validate(); err != nil {
 		return nil, fmt.Errorf("claim a job: %w", err)
 	}
 	for {
-		c, err := q.index.next(ctx, &want)
+		chosen, err := q.index.pick(ctx, &want, most)
 		if err != nil {
 			return nil, fmt.Errorf("claim a job: %w", err)
 		}
-		if c == nil {
+		if len(chosen) == 0 {
 			return nil, nil
 		}
-		l, err := q.tryClaim(ctx, c, &want)
-		if err == nil {
-			return l, nil
+		got, errs := make([]*Lease, len(chosen)), make([]error, len(chosen))
+		claim := func(ctx context.Context, i int) error {
+			got[i], errs[i] = q.tryClaim(ctx, chosen[i], &want)
+			return nil
 		}
-		if !errors.Is(err, refstore.ErrConflict) {
-			q.index.wake(c.job.Queue)
-			return nil, fmt.Errorf("claim job %s: %w", c.job.Ref(), err)
+		if q.files != nil || len(chosen) == 1 {
+			for i := range chosen {
+				_ = claim(ctx, i)
+			}
+		} else {
+			_ = parallel.AtMost(ctx, mostClaiming, len(chosen), claim)
+		}
+		var fault error
+		for i, c := range chosen {
+			if got[i] != nil {
+				leases = append(leases, got[i])
+				continue
+			}
+			want.miss(c)
+			if !errors.Is(errs[i], refstore.ErrConflict) && fault == nil {
+				q.index.wake(c.job.Queue)
+				fault = fmt.Errorf("claim job %s: %w", c.job.Ref(), cmp.Or(errs[i], ctx.Err()))
+			}
+		}
+		if fault != nil || len(leases) > 0 {
+			return leases, fault
 		}
 	}
 }
 
+// mostClaiming bounds the claims of a process at a time.
+const mostClaiming = 32
+
 // tryClaim claims the job of an entry. refstore.ErrConflict says that another process was faster.
 func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease, error) {
-	if q.index.raced(c.job.Queue) && q.batch.batches(0) { // a read is cheaper than a failing write
-		s, err := q.load(ctx, c.job.Queue, c.job.ID) // the entry of a claimed job may still be there
-		if isNotFound(err) || err == nil && s.version != c.entry.version {
-			q.index.tried(c, refstore.ErrConflict)
-			return nil, refstore.ErrConflict
-		}
-		if err != nil {
-			return nil, err
-		}
-	} else if q.files == nil && q.index.raced(c.job.Queue) {
+	if q.files == nil && !q.batch.batches(0) && q.index.raced(c.job.Queue) { // a read is cheaper than a failing write
 		r, err := q.store.Get(ctx, c.key)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, refstore.ErrConflict
@@ -140,7 +175,7 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 		}
 	}
 	if l != nil {
-		q.index.work.note(q.o.Now())
+		q.index.work.came(q.o.Now())
 	}
 	return l, err
 }

@@ -57,3 +57,12 @@ func (q *Queue) Knows(j *Job) bool {
 	_, there := p.find(&candidate{order: j.order()})
 	return there || p.woken
 }
+
+// News is what a process remembers of signs that more may come.
+type News struct{ news }
+
+func NewNews() *News { return new(News) }
+
+func (n *News) Came(now time.Time) { n.came(now) }
+
+func (n *News) Quiet(now time.Time) time.Duration { return n.quiet(now) }

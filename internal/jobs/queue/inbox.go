@@ -197,7 +197,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 			b.pauses.add(now, min(restraintTold*now.Sub(began), maxRestTold))
 		}
 		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not read again
-			b.news.note(now)
+			b.news.came(now)
 			return jobs, nil
 		}
 		if err != nil {
@@ -217,13 +217,17 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 		least := max(b.q.o.Pace, time.Duration(len(ids))*outPace)
 		if b.q.tells() && len(of) >= toldShards {
 			least = lookPace
-			t := time.NewTimer(b.asked.Add(eager(b.news.age(now), toldPace, b.q.o.MostPace)).Sub(now))
+			t := time.NewTimer(max(b.asked.Add(eager(b.news.age(now), toldPace, b.q.o.MostPace)).Sub(now), b.news.quiet(now)))
 			defer t.Stop()
 			told = t.C
 		}
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
 	}
-	t := time.NewTimer(b.looked.Add(wait).Sub(now))
+	wait = b.looked.Add(wait).Sub(now)
+	if b.ended.c == nil {
+		wait = max(wait, b.news.quiet(now))
+	}
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

@@ -23,7 +23,7 @@ type index struct {
 	offers  uint64                            // counts entries that this process has put
 	flows   map[string]flow                   // of jobs that this process enqueues, by queue
 	marks   map[refstore.Key]time.Time        // when this process has begun to put marks of shards
-	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
+	taken   map[refstore.Key]refstore.Version // versions of jobs that were claimed, as this process knows, by their entries, which may still be listed
 }
 
 // cancelNow ends a job that is not running. If the job's worker was lost, the command may run on.
@@ -159,10 +159,7 @@ func (x *index) claimed(ctx context.Context, c *candidate, l *Lease) {
 	}
 	if x.batch.batches(0) {
 		x.mu.Lock()
-		if len(x.taken) >= maxRemembered {
-			clear(x.taken)
-		}
-		x.taken[c.key] = c.entry.version
+		x.take(c.key, c.entry.version)
 		x.mu.Unlock()
 		x.batch.later(&followUp{rec: refstore.Record{Key: c.key}, gone: true}, entryWait)
 		return
@@ -174,7 +171,15 @@ func (x *index) claimed(ctx context.Context, c *candidate, l *Lease) {
 	_ = x.remove(ctx, stored{Job: c.job, version: c.entry.version})
 }
 
-// isTaken tells whether this process has claimed the version of a job in an entry.
+// take remembers that the version of a job in an entry was claimed. The caller holds x.mu.
+func (x *index) take(key refstore.Key, v refstore.Version) {
+	if len(x.taken) >= maxRemembered {
+		clear(x.taken)
+	}
+	x.taken[key] = v
+}
+
+// isTaken tells whether this process knows that the version of a job in an entry was claimed.
 func (x *index) isTaken(key refstore.Key, e *entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

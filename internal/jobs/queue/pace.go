@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,10 +28,31 @@ const (
 	idleRepair = 2 * time.Minute
 )
 
-// news is when a process last saw a sign of more to come.
+// news is when a process last saw a sign of more to come, and how soon more came after earlier signs.
 type news struct {
-	mu sync.Mutex
-	at time.Time
+	mu   sync.Mutex
+	at   time.Time
+	gaps [4]time.Duration // the last ones; 0: none yet
+	next int              // where the next one goes
+}
+
+// mostQuiet bounds how long a process that has become used to long gaps does not look after a sign.
+const mostQuiet = 100 * time.Millisecond
+
+// came records that what the last sign announced has come, which is a sign itself.
+func (n *news) came(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gaps[n.next%len(n.gaps)] = max(now.Sub(n.at), 1)
+	n.next++
+	n.at = now
+}
+
+// quiet is how long no look is worth while: until three quarters of the shortest of the last gaps have passed.
+func (n *news) quiet(now time.Time) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return min(slices.Min(n.gaps[:])*3/4, mostQuiet) - now.Sub(n.at)
 }
 
 func (n *news) note(now time.Time) {

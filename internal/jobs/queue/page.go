@@ -20,6 +20,7 @@ type candidate struct {
 	version refstore.Version // of the entry's record
 	order   string           // sorts candidates across both indexes
 	lazy    lazy
+	checked bool // it was compared with its job after a lost claim
 }
 
 func newCandidate(key refstore.Key, v refstore.Version, e entry) *candidate {
@@ -165,8 +166,9 @@ func (x *index) withdraw(key refstore.Key) {
 	}
 }
 
-// next removes and returns the next entry to try; nil if no known one fits.
-func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
+// pick removes and returns the next entries to try, at most so many; none if no known one fits. It lists a queue only
+// for the first of them.
+func (x *index) pick(ctx context.Context, want *Want, most int) (chosen []*candidate, err error) {
 	for _, queue := range want.Queues {
 		x.hear(queue)
 	}
@@ -176,25 +178,111 @@ func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	horizon := want.horizon()
 	short := func(p *page, _ time.Time) bool { return p.short(horizon) }
 	for again := false; ; again = true {
-		for {
-			c, of, err := x.best(ctx, want)
-			if err != nil {
+		for len(chosen) < most {
+			c, err := x.known(ctx, want)
+			if err == nil && c != nil && x.doubtful(c) {
+				c, err = x.recheck(ctx, c)
+				if err == nil && c == nil {
+					continue
+				}
+			}
+			switch {
+			case c != nil:
+				chosen = append(chosen, c)
+				if want.Chosen != nil && !want.Chosen(&c.job) {
+					return chosen, nil
+				}
+				continue
+			case err != nil && len(chosen) == 0:
 				return nil, err
 			}
-			if c == nil {
-				break
-			}
-			if x.dropCandidate(of, c) {
-				return c, nil
-			}
+			break // after an error the next call meets it again
 		}
-		if again {
-			return nil, nil
+		if again || len(chosen) > 0 {
+			return chosen, nil
 		}
 		if err := x.fill(ctx, want, short); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// known removes and returns the best known entry; nil if none fits.
+func (x *index) known(ctx context.Context, want *Want) (*candidate, error) {
+	for {
+		c, of, err := x.best(ctx, want)
+		if err != nil || c == nil || x.dropCandidate(of, c) {
+			return c, err
+		}
+	}
+}
+
+// rechecked is how many jobs are read after a lost claim: each is a unit to read, together they are one request.
+const rechecked = 8
+
+// doubtful tells whether the job of an entry should be read before it is claimed, on a store that reads many in a request:
+// after a lost claim, as other workers may have taken it, and the removal of its entry may be under way.
+func (x *index) doubtful(c *candidate) bool {
+	return x.batch.batches(0) && x.raced(c.job.Queue) && !c.checked
+}
+
+// recheck compares an entry that was taken from the page, and those that this process would try after it, with their jobs.
+// It drops what is outdated, and returns the entry unless that is.
+func (x *index) recheck(ctx context.Context, c *candidate) (*candidate, error) {
+	some := append([]*candidate{c}, x.following(c, rechecked-1)...)
+	keys := make([]refstore.Key, len(some))
+	for i, c := range some {
+		keys[i] = jobKey(c.job.Queue, c.job.ID)
+	}
+	list, err := x.store.ReadBatch(ctx, keys)
+	if err != nil {
+		x.wake(c.job.Queue)
+		return nil, err
+	}
+	there := make(map[refstore.Key]refstore.Record)
+	for _, r := range list {
+		there[r.Key] = r
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(c.job.Queue)
+	for i, s := range some {
+		r, found := there[keys[i]]
+		if s.checked = r.Version == s.entry.version; s.checked {
+			continue
+		}
+		p.woken = true
+		if j, err := decodeJob(r); found && err == nil && s.isOf(&j) {
+			p.suspects[s.key.Sort] = s.version
+		} else { // who has taken the job removes the entry, or Repair does
+			x.take(s.key, s.entry.version)
+		}
+		if at, there := p.find(s); there && p.candidates[at] == s {
+			p.candidates = slices.Delete(p.candidates, at, at+1)
+		}
+	}
+	if !c.checked {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// isOf tells whether an entry is where the job has its entry in its present state.
+func (c *candidate) isOf(j *Job) bool {
+	key, ok := j.indexKey()
+	return ok && key == c.key
+}
+
+// following are the entries that this process would try after one, if they all fitted.
+func (x *index) following(c *candidate, most int) []*candidate {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(c.job.Queue)
+	level := rank(c.order)
+	same := slices.Clone(p.candidates)
+	same = slices.DeleteFunc(same, func(s *candidate) bool { return s.checked || rank(s.order) != level })
+	slices.SortFunc(same, func(a, b *candidate) int { return strings.Compare(a.after(p.from), b.after(p.from)) })
+	return same[:min(most, len(same))]
 }
 
 // dropCandidate removes a candidate from a page, and tells whether it was there: another caller may have taken it.
@@ -618,7 +706,7 @@ func (x *index) until(queue string) (wait time.Duration) {
 	wait = x.o.MostPace
 	if x.watcher == nil {
 		pace := eager(x.work.age(now), max(x.o.Pace, min(time.Duration(p.workers)*crowdPace, x.o.MostPace)), x.o.MostPace)
-		wait = pace*3/4 + rand.N(pace/2+1)
+		wait = max(pace*3/4+rand.N(pace/2+1), x.work.quiet(now))
 	}
 	if !p.due.IsZero() {
 		wait = min(wait, max(p.due.Sub(now), time.Millisecond))

@@ -131,7 +131,7 @@ func New(store Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	r := &records{store: newSpread(store), files: store.Files, o: o, batch: &followUps{}}
+	r := &records{store: newSpread(store), files: store.Files, o: o, batch: &followUps{}, reads: &gathered{}}
 	if store.Batch != nil {
 		r.batch.store = r.store
 	}
@@ -240,7 +240,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	}
 	if !first || q.o.Now().Sub(began) >= slowCreation {
 		// If it was finished in between, the finished job exists by now: it is put before the unfinished job is removed.
-		before, err := q.loadFinished(ctx, want.Queue, want.ID)
+		before, err := q.loadLate(ctx, want.Queue, want.ID)
 		if err == nil {
 			return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
 		}

@@ -65,6 +65,7 @@ type records struct {
 	files   Files            // nil: there are none
 	watcher refstore.Watcher // nil if there is none, or it must not be used
 	batch   *followUps
+	reads   *gathered
 	o       Options
 }
 
@@ -319,6 +320,22 @@ func (rs *records) loadMoved(ctx context.Context, queue string, ids []string) (m
 		}
 	}
 	return found, nil
+}
+
+// loadLate is loadFinished, for many callers at a time that expect no job.
+func (rs *records) loadLate(ctx context.Context, queue, id string) (stored, error) {
+	if rs.batch.store == nil {
+		return rs.loadFinished(ctx, queue, id)
+	}
+	r, found, err := rs.reads.get(ctx, rs.store, finishedKey(queue, id))
+	if err != nil {
+		return stored{}, err
+	}
+	if !found { // or it is damaged, and says nothing
+		return stored{}, fmt.Errorf("job %s/%s: %w", queue, id, ErrNotFound)
+	}
+	j, err := decodeJob(r)
+	return stored{j, r.Version, r.Value, false}, err
 }
 
 // find reads a job, finished or not. The error is ErrNotFound.

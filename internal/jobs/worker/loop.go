@@ -232,19 +232,24 @@ func (l *loop) claim() {
 			return
 		}
 		toAdopt := orphans{}
-		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool { return !l.mustAdopt(j, toAdopt) && l.takes(j) }))
+		want := l.want(func(j *queue.Job) bool { return !l.mustAdopt(j, toAdopt) && l.takes(j) })
+		want.Chosen = func(j *queue.Job) bool {
+			w.room.take(&j.Policy)
+			w.turn.claimed(j)
+			return !w.room.full()
+		}
+		want.Missed = func(j *queue.Job) { w.room.give(&j.Policy) }
+		leases, err := w.s.Queue.ClaimSome(l.held, want, mostClaims)
+		for _, lease := range leases {
+			l.start(lease, nil)
+		}
 		if err != nil {
 			l.fault(err)
 			return
 		}
-		if lease != nil {
-			job := lease.Job()
-			w.turn.claimed(&job)
-			l.begin(lease, nil)
-		}
 		if len(toAdopt) > 0 {
 			l.takeOver(toAdopt)
-		} else if !l.bequeath() && lease == nil {
+		} else if !l.bequeath() && len(leases) == 0 {
 			return
 		}
 	}
@@ -467,11 +472,20 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	return taken, nil
 }
 
-// begin starts work on a claimed job.
+// mostClaims bounds the jobs that are claimed together, beside the room for them.
+const mostClaims = 64
+
+// begin makes room for a claimed job, and starts work on it.
 func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
+	job := lease.Job()
+	l.w.room.take(&job.Policy)
+	l.start(lease, o)
+}
+
+// start starts work on a claimed job that has room.
+func (l *loop) start(lease *queue.Lease, o *runner.Orphan) {
 	w := l.w
 	h := &holding{lease: lease, job: lease.Job()}
-	w.room.take(&h.job.Policy)
 	w.running[h] = true
 	w.metrics.running.Store(int64(len(w.running)))
 	l.hands.do(func() {

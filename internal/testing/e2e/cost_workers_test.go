@@ -20,9 +20,8 @@ var jobKinds = [][2]string{
 }
 
 // mostBatches is how many requests a job takes besides, at most: to write together what follows from its transitions,
-// to read its end, and on a busy machine to look whether it has finished while it was created. Together with the others
-// it is less where many jobs end within moments.
-const mostBatches = 3
+// and to read its end. Together with the others it is less where many jobs end within moments.
+const mostBatches = 2
 
 // TestCostOfJobs lists what a job costs besides its execution, in requests that do not depend on time. The worker is on
 // another machine than the run.

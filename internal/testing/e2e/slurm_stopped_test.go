@@ -22,7 +22,7 @@ func (s *clusterSite) standsStill(t *testing.T) {
 	syscall.Kill(l.x.cmd.Process.Pid, syscall.SIGSTOP) // as Ctrl-Z does, and a laptop that sleeps
 	time.Sleep(stoodStill)
 	syscall.Kill(l.x.cmd.Process.Pid, syscall.SIGCONT)
-	if s.w != nil {
+	if s.store != nil {
 		l.succeeds(1)
 		return
 	}

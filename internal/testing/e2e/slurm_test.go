@@ -40,9 +40,7 @@ func TestSlurm(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			s := newClusterSite(t, clusterKinds[0])
-			if store != "folder" {
-				s.w = &world{lease: clusterLease}
-			}
+			s.store = clusterStores[store]
 			t.Run("Slurm alone", func(t *testing.T) {
 				for name, test := range map[string]func(*clusterSite, *testing.T){
 					"demands": (*clusterSite).demands, "time limit": (*clusterSite).timeLimit, "worker in an allocation": (*clusterSite).allocation,

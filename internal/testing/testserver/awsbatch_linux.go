@@ -17,6 +17,9 @@ import (
 //go:embed batchjobs.py
 var batchJobs string
 
+//go:embed awscommand.py
+var awsCommand string
+
 // motoPackages are PyPI's: the service, and the command.
 var motoPackages = []string{"moto[server,batch]==5.2.5", "awscli==1.46.3"}
 
@@ -68,13 +71,31 @@ func (b *AWSBatch) begin(folder string, jobs int, env []string) error {
 	b.port = ports[0]
 	b.env = append(Env(), fmt.Sprintf("AWS_ENDPOINT_URL_BATCH=http://127.0.0.1:%d", b.port), fmt.Sprintf("AWS_ENDPOINT_URL_IAM=http://127.0.0.1:%d", b.port),
 		"AWS_DEFAULT_REGION="+Region, "PATH="+b.path("bin")+":"+os.Getenv("PATH"))
-	// To the command, and in moto, these are errors if they are empty.
-	aws := fmt.Sprintf("#!/bin/sh\nexec env -u AWS_CA_BUNDLE -u AWS_PROFILE PYTHONPATH=%[1]q python3 %[1]q/bin/aws \"$@\"\n", folder)
-	if err := errors.Join(os.Mkdir(b.path("log"), 0o755), os.Mkdir(b.path("bin"), 0o755), os.WriteFile(b.path("bin", "aws"), []byte(aws), 0o755),
-		os.WriteFile(b.path("batchjobs.py"), []byte(batchJobs), 0o644)); err != nil {
+	found, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output() // the program itself, where python3 is a script that looks for it
+	if err != nil {
 		return err
 	}
-	server := []string{"env", "-u", "AWS_CA_BUNDLE", "-u", "AWS_PROFILE", "python3", b.path("batchjobs.py"), fmt.Sprint(jobs), "--host=127.0.0.1", fmt.Sprintf("--port=%d", b.port)}
+	python := strings.TrimSpace(string(found))
+	aws := fmt.Sprintf(`#!%s -ISs
+import socket, sys
+c = socket.socket(socket.AF_UNIX)
+c.connect(%q)
+socket.send_fds(c, ["\0".join(sys.argv[1:]).encode()], [0, 1, 2])
+sys.exit(int(c.recv(16) or 1))
+`, python, b.path("aws.socket"))
+	if err := errors.Join(os.Mkdir(b.path("log"), 0o755), os.Mkdir(b.path("bin"), 0o755), os.WriteFile(b.path("bin", "aws"), []byte(aws), 0o755),
+		os.WriteFile(b.path("batchjobs.py"), []byte(batchJobs), 0o644), os.WriteFile(b.path("awscommand.py"), []byte(awsCommand), 0o644)); err != nil {
+		return err
+	}
+	// To the command, and in moto, these are errors if they are empty.
+	plain := []string{"env", "-u", "AWS_CA_BUNDLE", "-u", "AWS_PROFILE", python}
+	if err := b.start("aws", slices.Concat(b.env, []string{"PYTHONPATH=" + folder}), append(plain, b.path("awscommand.py"), b.path("aws.socket"))...); err != nil {
+		return err
+	}
+	if err := b.until("aws", func() bool { _, err := os.Stat(b.path("aws.socket")); return err == nil }); err != nil {
+		return err
+	}
+	server := append(plain, b.path("batchjobs.py"), fmt.Sprint(jobs), "--host=127.0.0.1", fmt.Sprintf("--port=%d", b.port))
 	if err := b.start("moto", slices.Concat(b.env, []string{"PYTHONPATH=" + folder}, env), server...); err != nil {
 		return err
 	}

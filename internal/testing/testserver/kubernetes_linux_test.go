@@ -56,7 +56,7 @@ func TestKubernetes(t *testing.T) {
 	becomes("good2", "Complete:")
 	k.Crash("n1")
 	k.Crash("n2")
-	becomes("long", "Failed:")
+	becomes("long", "FailureTarget:")
 	if jobs := k.Jobs(); len(jobs) > 0 {
 		t.Errorf("jobs go on: %+v", jobs)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,7 +71,8 @@ type kubeJob struct {
 	Spec     struct {
 		ActiveDeadlineSeconds int64 `json:"activeDeadlineSeconds"`
 		Template              struct {
-			Spec map[string]any `json:"spec"`
+			Metadata kubeMeta       `json:"metadata"`
+			Spec     map[string]any `json:"spec"`
 		} `json:"template"`
 	} `json:"spec"`
 	Status struct {
@@ -193,20 +195,20 @@ func (r *podRunner) execute(ctx context.Context, p *pod) {
 	}
 	spec := p.job.Spec.Template.Spec
 	err := r.insist(ctx, http.MethodPost, kubePods, map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec,
-		"metadata": kubeMeta{Name: p.name, Labels: map[string]string{"job-name": p.job.Metadata.Name, "batch.kubernetes.io/job-name": p.job.Metadata.Name}}})
+		"metadata": kubeMeta{Name: p.name, Labels: p.labels()}})
 	if err == nil {
 		err = r.status(ctx, kubeJobs, p.job.Metadata.Name, map[string]any{"startTime": stamp(began), "active": 1, "ready": 0})
 	}
 	node := ""
 	if err == nil {
-		node, err = r.take(ctx)
+		node, err = r.take(ctx, p)
 	}
 	code := 0
 	if err == nil {
 		p.mu.Lock()
 		p.node, p.running = node, true
 		p.mu.Unlock()
-		r.status(ctx, kubePods, p.name, map[string]any{"phase": "Running", "startTime": stamp(time.Now())})
+		r.status(ctx, kubePods, p.name, map[string]any{"phase": "Running", "startTime": stamp(time.Now()), "conditions": scheduled("True", "", "")})
 		r.status(ctx, kubeJobs, p.job.Metadata.Name, map[string]any{"ready": 1})
 		code = r.contain(ctx, p)
 		r.give(node)
@@ -248,8 +250,10 @@ func (r *podRunner) conclude(ctx context.Context, p *pod, code int, err error) {
 		job["conditions"] = []any{condition("SuccessCriteriaMet", "CompletionsReached"), condition("Complete", "CompletionsReached")}
 		r.status(ctx, kubeJobs, p.job.Metadata.Name, job)
 		return
-	case errors.Is(err, errPodNode):
-		r.status(ctx, kubePods, p.name, state("Failed", "Error", "NodeLost"))
+	case errors.Is(err, errPodNode): // no kubelet tells the end of the pod, for which the job's waits
+		r.status(ctx, kubePods, p.name, map[string]any{"reason": "NodeLost"})
+		r.status(ctx, kubeJobs, p.job.Metadata.Name, map[string]any{"conditions": []any{condition("FailureTarget", failed)}})
+		return
 	case errors.Is(err, errPodDeadline):
 		failed = "DeadlineExceeded"
 		r.status(ctx, kubePods, p.name, state("Failed", "Error", failed))
@@ -268,6 +272,13 @@ func (r *podRunner) contain(ctx context.Context, p *pod) int {
 		return 127
 	}
 	container, _ := containers[0].(map[string]any)
+	if container["image"] == missingImage {
+		waiting := map[string]any{"reason": "ImagePullBackOff", "message": `Back-off pulling image "missing"`}
+		r.status(ctx, kubePods, p.name, map[string]any{"phase": "Pending", "containerStatuses": []any{map[string]any{"name": "worker", "image": missingImage, "imageID": "", "ready": false,
+			"restartCount": 0, "state": map[string]any{"waiting": waiting}}}})
+		<-ctx.Done()
+		return 1
+	}
 	var words []string
 	for _, part := range []string{"command", "args"} {
 		list, _ := container[part].([]any)
@@ -316,16 +327,35 @@ func (p *process) terminate() {
 	}
 }
 
-// take waits until a node has room.
-func (r *podRunner) take(ctx context.Context) (string, error) {
+// labels are those of the pod.
+func (p *pod) labels() map[string]string {
+	labels := maps.Clone(p.job.Spec.Template.Metadata.Labels)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels["job-name"], labels["batch.kubernetes.io/job-name"] = p.job.Metadata.Name, p.job.Metadata.Name
+	return labels
+}
+
+// missingImage is the name of an image that no registry has.
+const missingImage = "missing"
+
+// take waits until a node has room. No node has labels.
+func (r *podRunner) take(ctx context.Context, p *pod) (string, error) {
+	selector, _ := p.job.Spec.Template.Spec["nodeSelector"].(map[string]any)
+	told := ""
 	for {
 		r.mu.Lock()
-		moved := r.moved
+		moved, nodes := r.moved, len(r.room)
 		best := ""
 		for node, room := range r.room {
 			if room > 0 && (best == "" || room > r.room[best] || room == r.room[best] && node < best) {
 				best = node
 			}
+		}
+		why := "Insufficient cpu"
+		if len(selector) > 0 {
+			best, why = "", "node(s) didn't match Pod's node affinity/selector"
 		}
 		if best != "" {
 			r.room[best]--
@@ -334,12 +364,21 @@ func (r *podRunner) take(ctx context.Context) (string, error) {
 		if best != "" {
 			return best, nil
 		}
+		if told != why {
+			told = why
+			r.status(ctx, kubePods, p.name, map[string]any{"conditions": scheduled("False", "Unschedulable", fmt.Sprintf("0/%[1]d nodes are available: %[1]d %[2]s.", nodes, why))})
+		}
 		select {
 		case <-moved:
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
 	}
+}
+
+// scheduled are the conditions of a pod that has, or has no node.
+func scheduled(status, reason, message string) []any {
+	return []any{map[string]any{"type": "PodScheduled", "status": status, "reason": reason, "message": message, "lastTransitionTime": stamp(time.Now())}}
 }
 
 func (r *podRunner) give(node string) {
