@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -109,9 +110,6 @@ func (l *lines) run() {
 		if batch = slices.DeleteFunc(batch, func(c *call) bool { return c.ctx.Err() != nil }); len(batch) > 0 {
 			l.send(batch)
 		}
-		for _, c := range batch {
-			close(c.done)
-		}
 	}
 }
 
@@ -123,6 +121,7 @@ func (l *lines) send(batch []*call) {
 	if err != nil {
 		for _, c := range batch {
 			c.err = err
+			close(c.done)
 		}
 		return
 	}
@@ -165,41 +164,47 @@ func (l *lines) pipe(ctx context.Context, conn *pgxpool.Conn, batch []*call) {
 	}
 	broken := p.Flush()
 	for _, c := range batch {
-		if c.err != nil {
-			continue
-		}
-		syncs := 1
-		if c.tell != "" {
-			syncs = 2
-		}
-		for broken == nil && syncs > 0 {
-			result, err := p.GetResults()
-			telling := c.tell != "" && syncs == 1 // what cannot be told is found later
-			var answer *pgconn.PgError
-			switch r := result.(type) {
-			case *pgconn.ResultReader:
-				if telling {
-					_, _ = r.Close()
-				} else {
-					err = c.read(pgx.RowsFromResultReader(types, r))
-				}
-			case *pgconn.PipelineSync:
-				syncs--
-			case nil:
-				if err == nil {
-					err = errors.New("the answer ended early")
-				}
+		l.answer(p, c, types, &broken)
+		close(c.done)
+	}
+}
+
+// answer reads the answer to a statement, unless the connection is broken.
+func (l *lines) answer(p *pgconn.Pipeline, c *call, types *pgtype.Map, broken *error) {
+	if c.err != nil { // it was not sent
+		return
+	}
+	syncs := 1
+	if c.tell != "" {
+		syncs = 2
+	}
+	for *broken == nil && syncs > 0 {
+		result, err := p.GetResults()
+		telling := c.tell != "" && syncs == 1 // what cannot be told is found later
+		var refused *pgconn.PgError
+		switch r := result.(type) {
+		case *pgconn.ResultReader:
+			if telling {
+				_, _ = r.Close()
+			} else {
+				err = c.read(pgx.RowsFromResultReader(types, r))
 			}
-			if c.err == nil && !telling {
-				c.err = err
+		case *pgconn.PipelineSync:
+			syncs--
+		case nil:
+			if err == nil {
+				err = errors.New("the answer ended early")
 			}
-			if err != nil && !errors.As(err, &answer) && pg.IsClosed() || result == nil && answer == nil {
-				broken = err
+			if !errors.As(err, &refused) {
+				*broken = err
 			}
 		}
-		if broken != nil {
-			c.err = broken
+		if c.err == nil && !telling {
+			c.err = err
 		}
+	}
+	if *broken != nil {
+		c.err = *broken
 	}
 }
 
