@@ -115,7 +115,7 @@ var clusterStores = map[string]func(testing.TB) string{
 	},
 	"PostgreSQL and S3": func(t testing.TB) string {
 		address, _, _ := strings.Cut(testserver.Postgres(t), "?")
-		query := url.Values{"sslmode": {"disable"}, "bucket": {"e3-team"}, "s3-endpoint": {testserver.GoFakeS3(t)}, "region": {testserver.Region}, "lease": {clusterLease.String()}}
+		query := url.Values{"sslmode": {"disable"}, "bucket": {"e3-team"}, "s3-endpoint": {testserver.GoFakeS3(t)}, "s3-region": {testserver.Region}, "lease": {clusterLease.String()}}
 		location := address + "/team?" + query.Encode()
 		if _, err := repo.Init(context.Background(), location, repo.InitOptions{}); err != nil {
 			t.Fatal(err)
@@ -386,15 +386,15 @@ func (l *longRun) ended(most int) {
 	// A command that has begun is an execution on record, and there is a second one only because the first was given up. (The name of the task is in
 	// the record that its worker makes, and not in that of a run which finds the worker gone.)
 	var states []record.State
+	var said []string
 	named := l.p.of("long")
 	for _, e := range l.p.all() {
 		if len(named) > 0 && e.Key == named[0].Key {
-			states = append(states, e.State)
+			states, said = append(states, e.State), append(said, fmt.Sprintf("%s %s %q", e.ExecutionID, e.State, e.Message))
 		}
 	}
-	l.t.Logf("commands %v, executions %v", n, states)
 	if want := append(slices.Repeat([]record.State{record.Error}, max(n["begun"]-1, 0)), record.Success); !slices.Equal(states, want) {
-		l.t.Errorf("executions of the task: %v, want %v", states, want)
+		l.t.Errorf("executions of the task: %v, want %v", said, want)
 	}
 	if got := l.p.output("last"); got != "alpha\n" {
 		l.t.Errorf("the last task has made %q, want what the first input is", got)
@@ -446,7 +446,7 @@ func TestClusterStores(t *testing.T) {
 			continue
 		}
 		t.Run(kind.profile, func(t *testing.T) {
-			s := newClusterSite(t, kind, append(testserver.Env(), "E3_CACHE_DIR="+t.TempDir())...)
+			s := newClusterSite(t, kind, append(testserver.Env(), "E3_CACHE_DIR="+t.TempDir(), "E3_STATE_DIR="+t.TempDir())...)
 			for name, store := range clusterStores {
 				t.Run(name, func(t *testing.T) {
 					s := s.on(t)
