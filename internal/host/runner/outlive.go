@@ -245,6 +245,15 @@ func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	return o.result, o.err
 }
 
+// Expired tells whether the command had been killed before it was adopted, as its time was over: nothing is left to continue.
+func (o *Orphan) Expired() bool {
+	if o.Process != (process.ID{}) {
+		return false
+	}
+	<-o.ended
+	return errors.Is(o.err, ErrExpired)
+}
+
 // Release drops the command, once the caller has recorded its end; it cannot be adopted any more. A running command is
 // killed. A supervisor ends when all its orphans are released.
 func (o *Orphan) Release() { o.from.release(o) }

@@ -69,7 +69,10 @@ func TestRetained(t *testing.T) {
 	if got, err := orphans["plain"].Wait(t.Context()); !errors.Is(err, runner.ErrExpired) || !got.Cancelled {
 		t.Errorf("plain: %+v, %v; want ErrExpired", got, err)
 	}
-	for _, o := range orphans {
+	for name, o := range orphans {
+		if got := o.Expired(); got != (name == "plain") {
+			t.Errorf("%s: it is %v that it was killed before it was adopted", name, got)
+		}
 		o.Release()
 	}
 	gone(t, members["supervisor"])

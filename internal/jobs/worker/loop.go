@@ -461,8 +461,8 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		return undecided, nil // the worker of its job is not known to be gone yet
 	case lease == nil:
 		return unneeded, nil
-	case !lease.Adopted() && lease.Job().Attempts == attempt+1: // given up elsewhere, and not begun again
-	case !lease.Adopted() || lease.Job().Attempts != attempt: // begun elsewhere since; it is claimed like any other job
+	case !lease.Adopted() && lease.Job().Attempts == attempt+1 && !o.Expired(): // given up elsewhere, and not begun again
+	case !lease.Adopted() || lease.Job().Attempts != attempt: // begun elsewhere since, or killed; it is claimed like any other job
 		if err := w.insist(l.held, lease.Release); err != nil {
 			l.fault(err)
 		}
