@@ -74,7 +74,7 @@ func TestLocksStayOpen(t *testing.T) {
 	dir := t.TempDir()
 	waits := make(chan struct{}, 1)
 	s := open(t, dir, refs.Options{Waiting: filelock.Waiter{Tell: func(string, string) { waits <- struct{}{} }}})
-	v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("queued")})
+	v := put(t, s, refstore.Record{Key: job("kept"), Value: []byte("queued")})
 	lock := func() string {
 		t.Helper()
 		files, err := filepath.Glob(filepath.Join(dir, "locks", "records", "*"))
@@ -83,7 +83,7 @@ func TestLocksStayOpen(t *testing.T) {
 		}
 		return files[0]
 	}
-	v = put(t, s, refstore.Record{Key: jobKey, Value: []byte("running"), Version: v})
+	v = put(t, s, refstore.Record{Key: job("kept"), Value: []byte("running"), Version: v})
 	f, err := os.OpenFile(lock(), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestLocksStayOpen(t *testing.T) {
 	}
 	done := make(chan refstore.Version, 1)
 	go func() {
-		v, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("running by one"), Version: v})
+		v, err := s.Put(t.Context(), refstore.Record{Key: job("kept"), Value: []byte("running by one"), Version: v})
 		if err != nil {
 			t.Error(err)
 		}
@@ -112,6 +112,6 @@ func TestLocksStayOpen(t *testing.T) {
 	if err := os.Remove(lock()); err != nil {
 		t.Fatal(err)
 	}
-	put(t, s, refstore.Record{Key: jobKey, Value: []byte("running by another"), Version: v})
+	put(t, s, refstore.Record{Key: job("kept"), Value: []byte("running by another"), Version: v})
 	lock() // there is one again, which another process would lock
 }
