@@ -254,10 +254,17 @@ func TestWaitsForLocks(t *testing.T) {
 		return func() { f.Close() }
 	}
 	// session is one that began before the machine was started, and that another process sweeps.
-	session := func(t *testing.T, tmp string) (release func()) {
+	// mender has the lock of a sweeper that mends what a loss of power may have damaged, as a session of another boot shows.
+	mender := func(t *testing.T, store string) (release func()) {
 		t.Helper()
-		path := filepath.Join(tmp, "session-1-00000001.lock")
-		if err := os.WriteFile(path, []byte(repo.Host()+" another-boot"), 0o600); err != nil {
+		path := filepath.Join(store, "locks", "named", "mend.lock")
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		for name, text := range map[string]string{path: "", filepath.Join(store, "tmp", "session-1-00000001.lock"): repo.Host() + " another-boot"} {
+			if err == nil {
+				err = os.WriteFile(name, []byte(text), 0o600)
+			}
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		return lock(t, path)
@@ -313,16 +320,16 @@ func TestWaitsForLocks(t *testing.T) {
 				}
 			}
 		}, []string{"/objects/lock-", me}},
-		{"a session", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
-			return session(t, p.path(".e3/tmp"))
-		}, []string{"/tmp/session-1-00000001.lock", me}},
-		{"a session of commands", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
-			tmp, err := filepath.Glob(p.path("state/home/.cache/e3/*/scratch/tmp"))
-			if err != nil || len(tmp) != 1 {
-				t.Fatalf("scratch folders: %q, %v", tmp, err)
+		{"a sweeper", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
+			return mender(t, p.path(".e3"))
+		}, []string{"/locks/named/mend.lock", me}},
+		{"a sweeper of commands", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
+			scratch, err := filepath.Glob(p.path("state/home/.cache/e3/*/scratch"))
+			if err != nil || len(scratch) != 1 {
+				t.Fatalf("scratch folders: %q, %v", scratch, err)
 			}
-			return session(t, tmp[0])
-		}, []string{"/tmp/session-1-00000001.lock", me}},
+			return mender(t, scratch[0])
+		}, []string{"/locks/named/mend.lock", me}},
 		{"an execution", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
 			p.write("a.txt", "beta\n")
 			p.write("state/wait", "")
