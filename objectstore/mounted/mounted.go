@@ -46,8 +46,8 @@ import (
 
 // Options say where a Folder is.
 type Options struct {
-	// Base is a folder that exists: it is never made, as a file system that is not mounted looks like a missing folder. What is
-	// made in it is for those that it is for: its user, its group, or all.
+	// Base is a folder that exists: it is never made, as a file system that is not mounted looks like a missing folder. Files
+	// and folders in it are made for the users of Base: its owner, its group, or all.
 	Base string
 	// Below is the path of this store in it.
 	Below string

@@ -390,7 +390,7 @@ func ofAnotherBoot(lock *os.File, now string) bool {
 }
 
 // mendLock is the lock of the sweeper that repairs the effects of a power loss. The others wait for it before they read
-// anything. Who has it knows that no other sweeper holds a session: one that is held is alive, in a container that sees the
+// anything. Its holder knows that no other sweeper holds a session: one that is held is alive, in a container that sees the
 // folder through another mount.
 const mendLock = "mend"
 

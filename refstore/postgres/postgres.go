@@ -154,7 +154,7 @@ func setDefault(d *time.Duration, value time.Duration) {
 // connected looks at a new connection: what is between here and the server, and whether the server keeps what it answers.
 func (s *Store) connected(ctx context.Context, c *pgx.Conn) error {
 	var pooled, volatile, lossy bool
-	// What is set behind a pooler would be set for others.
+	// Behind a pooler, settings would be made for others.
 	err := c.QueryRow(ctx, `SELECT shared, current_setting('fsync') = 'off', current_setting('synchronous_commit') = 'off', CASE WHEN NOT shared THEN
 			set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 			|| set_config('statement_timeout', $2, false) || set_config('idle_in_transaction_session_timeout', $2, false) END

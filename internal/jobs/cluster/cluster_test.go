@@ -381,7 +381,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// What holds a job is what the scheduler says of it when it is asked; of jobs that ask for the same, one is.
+// A held job is told with the words by which the scheduler explains it. Of jobs with the same demands, one is asked about.
 func TestHeldExplained(t *testing.T) {
 	p := &played{holds: "no node has so many cores"}
 	p.runs = func(*queue.Job) outcome { return outcome{0, cluster.Listed{Held: "stuck"}} }
@@ -392,7 +392,7 @@ func TestHeldExplained(t *testing.T) {
 	})
 }
 
-// What holds many jobs is told once.
+// A reason that holds many jobs is told once.
 func TestHeld(t *testing.T) {
 	p := &played{}
 	p.runs = func(*queue.Job) outcome { return outcome{0, cluster.Listed{Held: "no such image"}} }

@@ -226,7 +226,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// What explain says without a state tells why a job is held, and not that there is one.
+// An explanation without a state tells why a job is held, and not that there is one.
 func TestExplainedReason(t *testing.T) {
 	t.Setenv("PATH", bin(t, "enqueue", "why"))
 	p, err := Decode("toy", "toy.yaml", []byte(toy+"explain: why ${id} wants 9 cores\nexplained: '^9 (?P<reason>wants .*)$'\n"))

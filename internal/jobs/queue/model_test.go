@@ -392,8 +392,8 @@ func (m *model) Cancel(t *rapid.T) {
 	}
 }
 
-// uncancel withdraws a request to cancel a job that has not ended by it, since the model has no such state: whoever has
-// the job next may end it, or give it back for Repair to end it.
+// uncancel withdraws a request to cancel a job that has not ended by it, since the model has no such state: the next
+// holder of the job may end it, or give it back for Repair to end it.
 func (m *model) uncancel(t *rapid.T, id string) {
 	key := refstore.Key{Partition: "QUEUE/default/cancel", Sort: id}
 	r, err := m.w.store.Get(m.t.Context(), key)
