@@ -7,7 +7,7 @@ func KeepReserve(r *Repo) {
 	}
 }
 
-// UseReserve gives the space back to the disk, and reports whether there was any.
+// UseReserve gives the space back to the disk, and reports whether there was any since [KeepReserve].
 func UseReserve(r *Repo) bool {
 	return r.stores.folder != "" && !r.stores.overlaid && r.stores.files.UseReserve()
 }

@@ -216,3 +216,23 @@ func TestReadOnlyFolders(t *testing.T) {
 		t.Errorf("delete: got %v, want a permission error", err)
 	}
 }
+
+// TestReserveIsTold: each command that met the full disk learns that the reserve was used, also if another goroutine used
+// it; another process does not.
+func TestReserveIsTold(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{})
+	if s.UseReserve() {
+		t.Error("there is a reserve before it was kept")
+	}
+	put(t, s, refstore.Record{Key: job("a"), Value: []byte("small")}) // makes tmp/
+	s.KeepReserve()
+	for i := range 2 {
+		if !s.UseReserve() {
+			t.Errorf("use %d: there is no reserve", i+1)
+		}
+	}
+	if open(t, dir, fs.Options{}).UseReserve() {
+		t.Error("another store has used the reserve, want that there is none")
+	}
+}

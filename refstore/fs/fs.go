@@ -106,7 +106,9 @@ type Store struct {
 	claims      claimTable
 	waiting     filelock.Waiter
 	kept        keptLocks
-	making      atomic.Bool // room is being made on a full disk
+	making      atomic.Bool  // room is being made on a full disk
+	relieved    atomic.Int64 // how often room was made
+	reserveUsed atomic.Bool  // since the reserve was last kept
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error

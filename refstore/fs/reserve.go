@@ -27,6 +27,7 @@ func (s *Store) KeepReserve() {
 		return
 	}
 	defer f.Close()
+	s.reserveUsed.Store(false)
 	data := make([]byte, reserveSize)
 	for i := range data {
 		data[i] = byte(rand.Uint32()) // a file system that compresses must not save the space
@@ -35,26 +36,45 @@ func (s *Store) KeepReserve() {
 	_, _ = f.Write(data)                           // on a full disk, as much as there is room for
 }
 
-// UseReserve gives the space back to the disk, and reports whether there was any.
+// UseReserve gives the space back to the disk, and reports whether there was any, or another write of this store has
+// given it back since. It syncs, because a file system with a journal (ext4) hands out freed blocks once it has
+// committed, and until then may refuse a write for want of them.
 func (s *Store) UseReserve() bool {
 	info, err := s.files.Lstat(reserveName)
 	if err != nil || info.Size() == 0 {
-		return false
+		return s.reserveUsed.Load()
 	}
 	f, err := s.files.OpenFile(reserveName, os.O_WRONLY|os.O_TRUNC|beneath.Nonblock, 0)
-	return err == nil && f.Close() == nil
+	if err != nil {
+		return false
+	}
+	_ = f.Sync() // without it, the space comes with the next commit
+	s.reserveUsed.Store(true)
+	return f.Close() == nil
 }
 
 // withRoom calls do, which writes. On a full disk it sweeps dead processes' files, and calls do again if there were
-// any. For the writes of the sweep itself there is the reserve.
+// any, or if another goroutine has made room since. For the writes of the sweep itself there is the reserve.
 func (s *Store) withRoom(do func() error) error {
+	relieved := s.relieved.Load()
 	err := do()
-	if !refstore.DiskFull(err) || !s.making.CompareAndSwap(false, true) {
+	if !refstore.DiskFull(err) {
 		return err
 	}
-	defer s.making.Store(false)
-	if swept, used, _ := s.sweepFull(context.Background()); swept == 0 && !used {
+	s.makeRoom()
+	if s.relieved.Load() == relieved {
 		return err
 	}
 	return do()
+}
+
+// makeRoom sweeps, unless that is being done: by another goroutine, or by the sweep whose write this is.
+func (s *Store) makeRoom() {
+	if !s.making.CompareAndSwap(false, true) {
+		return
+	}
+	defer s.making.Store(false)
+	if swept, used, _ := s.sweepFull(context.Background()); swept > 0 || used {
+		s.relieved.Add(1)
+	}
 }
