@@ -312,6 +312,23 @@ func TestRequestsOfStart(t *testing.T) {
 	}
 }
 
+// A planner that remembers looks each task up once.
+func TestRequestsOfRepeatedQuestions(t *testing.T) {
+	const tasks = 500
+	s := newSite(t, tasks)
+	o := s.office()
+	planner := o.ws.Planner.Remembering()
+	for i, want := range []int{tasks + 1, 0, 0} {
+		s.records.take()
+		if _, err := planner.Status(t.Context(), "w"); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.records.take()["list EXECUTION"]; got > want {
+			t.Errorf("status %d: %d lookups, want at most %d", i+1, got, want)
+		}
+	}
+}
+
 // A read-only command costs at most one list for each task; with a proof, nothing per task.
 func TestRequestsOfQuestions(t *testing.T) {
 	const tasks = 500

@@ -27,6 +27,8 @@ type place struct {
 	// run simulates every command; its result is the exit code.
 	run      func(ctx context.Context, script, dir string) int
 	executor *executions.Executor
+	// remembering is made when a test first asks it for the freshness of outputs.
+	remembering *workspace.Planner
 }
 
 func newPlace(t *testing.T) *place {

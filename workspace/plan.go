@@ -22,6 +22,7 @@ type Planner struct {
 	proofs    *proofs
 	deployer  *Deployer
 	approvals *Approvals
+	memory    *freshnessMemory // nil: each answer is found anew
 }
 
 // deployerInto returns a deployer that stores its objects in objects, and asks no server.

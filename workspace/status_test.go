@@ -16,10 +16,21 @@ import (
 	"e3/workspace"
 )
 
-// freshness returns "name state" for every dataset.
+// freshness returns "name state" for every dataset. A planner that remembers must say the same.
 func freshness(t *testing.T, p *place) string {
 	t.Helper()
-	st, err := p.ws.Planner.Status(p.ctx, "w")
+	if p.remembering == nil {
+		p.remembering = p.ws.Planner.Remembering()
+	}
+	now, remembered := freshnessBy(t, p, p.ws.Planner), freshnessBy(t, p, p.remembering)
+	if now != remembered {
+		t.Errorf("a planner that remembers says %s, want %s", remembered, now)
+	}
+	return now
+}
+
+func freshnessBy(t interface{ Fatal(...any) }, p *place, planner *workspace.Planner) string {
+	st, err := planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func assemble(states *States) *Workspaces {
 	w.Approvals = newApprovals(states)
 	w.Cleaner = &Cleaner{states, w.Approvals}
 	w.Deployer = &Deployer{states, w.Datasets}
-	w.Planner = &Planner{states, proofs, w.Deployer, w.Approvals}
+	w.Planner = &Planner{states: states, proofs: proofs, deployer: w.Deployer, approvals: w.Approvals}
 	w.Repairer = &Repairer{states, w.Deployer}
 	w.Runner = &Runner{states, proofs, w.Deployer, w.Approvals, w.Cleaner, w.Repairer}
 	return w

@@ -11,8 +11,13 @@ import (
 
 // uiAnswers are the answers of status, queue and gc.
 type uiAnswers struct {
-	a *app
-	r *repo.Repo
+	a       *app
+	r       *repo.Repo
+	planner *workspace.Planner // remembers, since pages ask again and again
+}
+
+func newUIAnswers(a *app, r *repo.Repo) *uiAnswers {
+	return &uiAnswers{a, r, r.Workspaces.Planner.Remembering()}
 }
 
 // Names implements [ui.Answers].
@@ -20,7 +25,7 @@ func (u *uiAnswers) Names(ctx context.Context) ([]string, error) { return u.r.Wo
 
 // Status implements [ui.Answers].
 func (u *uiAnswers) Status(ctx context.Context, ws string) (*workspace.Status, error) {
-	return u.r.Workspaces.Planner.Status(ctx, ws)
+	return u.planner.Status(ctx, ws)
 }
 
 // Queues implements [ui.Answers].

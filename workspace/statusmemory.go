@@ -1,0 +1,106 @@
+package workspace
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"e3/dataflow/graph"
+	"e3/internal/format/record"
+	"e3/internal/insight/runview"
+)
+
+// A freshnessMemory keeps how fresh the outputs of workspaces were found to be, for a process that asks again and again, as
+// the pages of a repository do. Finding it looks up each task.
+type freshnessMemory struct {
+	mu sync.Mutex
+	of map[string]*knownFreshness // by workspace
+}
+
+// knownFreshness is an answer with all that it follows from, but for executions of other runs: by name, another
+// workspace or an import may bring a later success of the same key.
+type knownFreshness struct {
+	of         freshnessOf
+	generation string    // of the executions' removals and rejections
+	tasks      string    // the outputs' object
+	run        string    // the workspace's latest run, as far as it has come
+	found      time.Time // when it was asked for
+	took       time.Duration
+
+	outputs outputs
+	pkg     *record.Package // with the known items
+	graph   *graph.Graph
+	failed  map[string]error
+	faults  []error
+}
+
+// freshnessOf is the next start's package and inputs.
+type freshnessOf struct{ pkg, inputs string }
+
+// Bounds of what is remembered.
+const (
+	longestMemory = time.Minute // executions of others are seen by then
+	liveShare     = 20          // of a live run, the outputs change with each task: at most a twentieth of the time is spent on them
+)
+
+// Remembering returns a planner whose Status does not look the tasks of a workspace up again while nothing of it has
+// changed, for at most a minute. While a run of the workspace is at work, at most a twentieth of the time goes into that, and
+// the freshness of outputs lags behind. It may be used by several goroutines.
+func (w *Planner) Remembering() *Planner {
+	planner := *w
+	planner.memory = &freshnessMemory{of: map[string]*knownFreshness{}}
+	return &planner
+}
+
+// progress is a latest run as far as it has come.
+func progress(run *runview.Report) string {
+	if run == nil {
+		return ""
+	}
+	return run.RunID + " " + run.Status()
+}
+
+// recall returns what is known of a workspace, nil if that no longer holds.
+func (m *freshnessMemory) recall(ws string, now time.Time, want *knownFreshness, live bool) *knownFreshness {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have := m.of[ws]
+	if have == nil || have.of != want.of || now.Before(have.found) {
+		return nil
+	}
+	age := now.Sub(have.found)
+	if live && age < liveShare*have.took {
+		return have
+	}
+	if have.generation == want.generation && have.tasks == want.tasks && have.run == want.run && age < longestMemory {
+		return have
+	}
+	return nil
+}
+
+// keep replaces what is known of a workspace.
+func (m *freshnessMemory) keep(ws string, k *knownFreshness) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of[ws] = k
+}
+
+// learned is the answer on a preview, of which the first faults were known before.
+func (k *knownFreshness) learned(next *preview, outputs outputs, faults int, now time.Time) *knownFreshness {
+	k.outputs, k.pkg, k.graph, k.failed, k.faults = outputs, next.pkg, next.graph, next.failed, slices.Clone(next.faults[faults:])
+	k.took = now.Sub(k.found)
+	return k
+}
+
+// tell gives a preview what finding the answer would give it.
+func (k *knownFreshness) tell(next *preview) outputs {
+	next.pkg, next.graph, next.failed = k.pkg, k.graph, k.failed
+	next.faults = append(next.faults, k.faults...)
+	return k.outputs
+}
