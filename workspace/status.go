@@ -411,34 +411,40 @@ type outputs struct {
 // freshness compares every output with the result that the next start would have. next gets the package that the
 // start would have before it runs anything. run is the workspace's latest, nil if there is none.
 func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview, run *runview.Report) (outputs, error) {
-	proof, at, err := w.proofs.peek(ctx, ws)
+	inputs := objectstore.Sum(next.inputs.Encode()).String()
+	if w.memory == nil {
+		return w.findFreshness(ctx, ws, t, next, inputs)
+	}
+	generation, quiet, err := w.states.generation.Peek(ctx)
 	if err != nil {
 		return outputs{}, err
 	}
-	inputs := objectstore.Sum(next.inputs.Encode()).String()
-	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
-		is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}
-		for i := range next.pkg.Tasks {
-			is.of[next.pkg.Tasks[i].Name] = dataflow.Current
-		}
-		return is, nil
-	}
 	now := w.states.Now()
-	want := &knownFreshness{of: freshnessOf{next.pkgHash, inputs}, generation: at.generation, tasks: t.tasksHash, run: progress(run), found: now}
-	if known := w.memory.recall(ws, now, want, run != nil && run.Live); known != nil && at.quiet {
+	want := &knownFreshness{of: freshnessOf{next.pkgHash, inputs}, generation: generation, tasks: t.tasksHash, run: progress(run), found: now}
+	if known := w.memory.recall(ws, now, want, run != nil && run.Live); known != nil && quiet {
 		return known.tell(next), nil
 	}
 	faults := len(next.faults)
-	is, err := w.lookUpFreshness(ctx, ws, t, next)
-	if err == nil && at.quiet {
+	is, err := w.findFreshness(ctx, ws, t, next, inputs)
+	if err == nil && quiet {
 		w.memory.keep(ws, want.learned(next, is, faults, w.states.Now()))
 	}
 	return is, err
 }
 
-// lookUpFreshness is freshness by a look at each task.
-func (w *Planner) lookUpFreshness(ctx context.Context, ws string, t *tree, next *preview) (outputs, error) {
+// findFreshness is freshness by the proof of a run or, without one, by a look at each task.
+func (w *Planner) findFreshness(ctx context.Context, ws string, t *tree, next *preview, inputs string) (outputs, error) {
 	is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}
+	proof, _, err := w.proofs.peek(ctx, ws)
+	if err != nil {
+		return is, err
+	}
+	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
+		for i := range next.pkg.Tasks {
+			is.of[next.pkg.Tasks[i].Name] = dataflow.Current
+		}
+		return is, nil
+	}
 	g, err := w.grown(ctx, next)
 	if err != nil {
 		return is, err

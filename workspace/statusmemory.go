@@ -11,14 +11,14 @@ import (
 )
 
 // A freshnessMemory keeps how fresh the outputs of workspaces were found to be, for a process that asks again and again, as
-// the pages of a repository do. Finding it looks up each task.
+// the pages of a repository do. Finding it looks at each task.
 type freshnessMemory struct {
 	mu sync.Mutex
 	of map[string]*knownFreshness // by workspace
 }
 
-// knownFreshness is an answer with all that it follows from, but for executions of other runs: by name, another
-// workspace or an import may bring a later success of the same key.
+// knownFreshness is an answer with what it follows from, but for two things: another workspace or an import may bring a later
+// success of the same key, and a person may remove records and objects by hand.
 type knownFreshness struct {
 	of         freshnessOf
 	generation string    // of the executions' removals and rejections
@@ -39,11 +39,11 @@ type freshnessOf struct{ pkg, inputs string }
 
 // Bounds of what is remembered.
 const (
-	longestMemory = time.Minute // executions of others are seen by then
+	longestMemory = time.Minute // by then, what others have brought or removed is seen
 	liveShare     = 20          // of a live run, the outputs change with each task: at most a twentieth of the time is spent on them
 )
 
-// Remembering returns a planner whose Status does not look the tasks of a workspace up again while nothing of it has
+// Remembering returns a planner whose Status does not look at the tasks of a workspace again while nothing of it has
 // changed, for at most a minute. While a run of the workspace is at work, at most a twentieth of the time goes into that, and
 // the freshness of outputs lags behind. It may be used by several goroutines.
 func (w *Planner) Remembering() *Planner {
