@@ -51,7 +51,8 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 	}
 	x.add(at(viewHistory, "w", ws), "history")
 	out := &Exported{Tasks: len(tasks), Left: max(0, len(tasks)-maxExported)}
-	for i, task := range tasks[:len(tasks)-out.Left] {
+	tasks = tasks[:len(tasks)-out.Left]
+	for i, task := range tasks {
 		p := at(viewTask, "w", ws, "t", task, "r", run)
 		x.add(p, fmt.Sprintf("task-%d", i+1))
 		x.add(p.with("log", "stderr"), fmt.Sprintf("task-%d-stderr", i+1))
@@ -62,6 +63,13 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 	for _, p := range x.places {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if p.View == viewTask && len(tasks) > 0 && p.get("t") == tasks[0] {
+			next := tasks[:min(len(tasks), maxGathered)]
+			if err := s.gather(ctx, ws, next); err != nil {
+				return nil, err
+			}
+			tasks = tasks[len(next):]
 		}
 		text, err := s.renderFile(ctx, p, x)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
@@ -154,9 +155,9 @@ func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []strin
 // frames may have styles of their own, since the page's policy also applies to frames without an address.
 func (f *frame) seal(script string, frames bool) {
 	f.Static, f.Token = true, ""
-	style := diagram.Style() + report.ChartStyle + embedded("ui.css")
+	style, styles := sheet()
 	f.Style, f.Script = style, script
-	styles, scripts := digest(style), ""
+	scripts := ""
 	if frames {
 		styles = "'unsafe-inline'"
 	}
@@ -165,6 +166,12 @@ func (f *frame) seal(script string, frames bool) {
 	}
 	f.Policy = "default-src 'none'; style-src " + styles + scripts + "; img-src data:; base-uri 'none'; form-action 'none'"
 }
+
+// sheet is the style sheet of a file, and its digest.
+var sheet = sync.OnceValues(func() (style, sum string) {
+	style = diagram.Style() + report.ChartStyle + embedded("ui.css")
+	return style, digest(style)
+})
 
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))

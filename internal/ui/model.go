@@ -51,7 +51,8 @@ type span struct {
 type models struct {
 	s   *Stores
 	now func() time.Time
-	// hold keeps the packages of ended runs: an export asks for all tasks, whereas a page asks for one.
+	// hold keeps the packages of ended runs, and reads a run once: an export asks for all tasks of one moment, whereas a
+	// page asks for one, as it is now.
 	hold bool
 
 	mu   sync.Mutex
@@ -66,6 +67,9 @@ const (
 
 // run returns the run of a workspace by the beginning of its id, as it is now. The caller unlocks it.
 func (m *models) run(ctx context.Context, ws, prefix string) (*model, error) {
+	if r := m.held(ws, prefix); r != nil {
+		return r, nil
+	}
 	head, err := m.s.Runs.Find(ctx, ws, prefix)
 	if err != nil {
 		return nil, err
@@ -90,6 +94,22 @@ func (m *models) run(ctx context.Context, ws, prefix string) (*model, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// held returns the run of an export by its id, nil if it was not read yet. The caller unlocks it.
+func (m *models) held(ws, id string) *model {
+	m.mu.Lock()
+	r := m.runs[[2]string{ws, id}]
+	m.mu.Unlock()
+	if !m.hold || r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	if r.report == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	return r
 }
 
 // shrink drops the runs that were not used for longest.

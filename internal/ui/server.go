@@ -23,8 +23,6 @@ import (
 
 	"e3/executions"
 	"e3/internal/human"
-	"e3/internal/insight/diagram"
-	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
 
@@ -45,13 +43,15 @@ type Options struct {
 
 // A Server renders the pages of a repository.
 type Server struct {
-	stores  *Stores
-	o       Options
-	guard   *guard
-	feeds   *feeds
-	models  *models
-	sizes   measured
-	streams atomic.Int64 // streams of events that are open
+	stores *Stores
+	o      Options
+	guard  *guard
+	feeds  *feeds
+	models *models
+	sizes  measured
+	// gathered is what an export has read for its next pages; nil: each page reads.
+	gathered *gathered
+	streams  atomic.Int64 // streams of events that are open
 }
 
 // New returns a server; ctx ends its readers.
@@ -107,7 +107,8 @@ func serveStatic(w http.ResponseWriter, r *http.Request, files fs.FS) {
 	}
 	kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)]
 	if name == "ui.css" {
-		data = append([]byte(diagram.Style()+report.ChartStyle), data...)
+		style, _ := sheet()
+		data = []byte(style)
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "private, max-age=60")

@@ -102,7 +102,7 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 			at = "@" + short(p.get("x"))
 		}
 		f.command("why", human.Quoted(f.Workspace+"."+task+at))
-		b.Why, err = s.stores.Explain().Why(ctx, f.Workspace, task, p.get("x"))
+		b.Why, err = s.explainer().Why(ctx, f.Workspace, task, p.get("x"))
 		if err == nil && tellsHidden(b.Why, f.hidden) {
 			b.Why, b.Missing = nil, "An input with export: false is part of the answer, so these files do not hold it."
 		}
@@ -159,8 +159,7 @@ func (s *Server) inRun(ctx context.Context, f *frame, b *taskBody) error {
 
 // attempts reads the latest attempts, and chooses the attempt that the page shows.
 func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
-	q := history.Query{Workspace: f.Workspace, Tasks: []string{b.Task}, NotStarted: true}
-	found, err := history.Latest(ctx, s.stores.history(), q, mostAttempts, func(*history.Attempt) bool { return true })
+	found, err := s.pastOf(ctx, f.Workspace, b.Task)
 	if err != nil {
 		return err
 	}

@@ -114,9 +114,18 @@ func (x *evidence) graphIn(ws, run string) (*graph.Graph, error) {
 // states returns a function that gives the outcome of each task of a run in the words above, or "" if its events do not
 // say.
 func (x *evidence) states(ws, run string) (func(task string) string, error) {
-	f, _, err := x.Runs.Fold(x.ctx, ws, run)
-	if err != nil {
-		return nil, err
+	key := [2]string{ws, run}
+	x.mu.Lock()
+	f := x.folds[key]
+	x.mu.Unlock()
+	if f == nil {
+		var err error
+		if f, _, err = x.Runs.Fold(x.ctx, ws, run); err != nil {
+			return nil, err
+		}
+		x.mu.Lock()
+		x.folds[key] = f
+		x.mu.Unlock()
 	}
 	return func(task string) string {
 		t := f.Find(task)

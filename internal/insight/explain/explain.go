@@ -74,10 +74,12 @@ type Explainer struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	attempts map[[2]string]past      // by workspace and task
-	from     map[string]string       // by workspace: the first of its recent runs; "" if all runs are recent
-	graphs   map[string]*graph.Graph // by package hash; nil: gone
-	runs     map[[2]string]*runFacts // by workspace and run
+	attempts map[[2]string]past          // by workspace and task
+	from     map[string]string           // by workspace: the first of its recent runs; "" if all runs are recent
+	together []string                    // the tasks of the last Prefetch, in order
+	folds    map[[2]string]*runview.Fold // by workspace and run
+	graphs   map[string]*graph.Graph     // by package hash; nil: gone
+	runs     map[[2]string]*runFacts     // by workspace and run
 	tasks    map[objectstore.Hash]*record.Task
 	trees    map[objectstore.Hash]tree.Entries
 }
@@ -87,7 +89,7 @@ func New(s Stores) *Explainer {
 	s.Runs = s.Runs.Remembering()
 	return &Explainer{
 		Stores: s, now: s.Runs.Now,
-		attempts: map[[2]string]past{}, from: map[string]string{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
+		attempts: map[[2]string]past{}, from: map[string]string{}, folds: map[[2]string]*runview.Fold{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
 		tasks: map[objectstore.Hash]*record.Task{}, trees: map[objectstore.Hash]tree.Entries{},
 	}
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"slices"
 
 	"e3/internal/events"
 	"e3/internal/insight/history"
@@ -19,11 +20,15 @@ type past struct {
 func (x *Explainer) recent(ctx context.Context, ws, task string) (past, error) {
 	x.mu.Lock()
 	p, ok := x.attempts[[2]string{ws, task}]
+	tasks := []string{task}
+	if _, among := slices.BinarySearch(x.together, task); among {
+		tasks = x.together
+	}
 	x.mu.Unlock()
 	if ok {
 		return p, nil
 	}
-	if err := x.Prefetch(ctx, ws, []string{task}); err != nil {
+	if err := x.prefetch(ctx, ws, tasks); err != nil {
 		return past{}, err
 	}
 	x.mu.Lock()
@@ -50,8 +55,16 @@ func (x *Explainer) search(ctx context.Context, ws, task string, found func(past
 	return err
 }
 
-// Prefetch reads the recent history of many tasks at once, for Miss.
+// Prefetch reads the recent history of many tasks at once, for Miss or Why. A question about one of them that leads into
+// another workspace reads all of them there.
 func (x *Explainer) Prefetch(ctx context.Context, ws string, tasks []string) error {
+	x.mu.Lock()
+	x.together = slices.Sorted(slices.Values(tasks))
+	x.mu.Unlock()
+	return x.prefetch(ctx, ws, tasks)
+}
+
+func (x *Explainer) prefetch(ctx context.Context, ws string, tasks []string) error {
 	x.mu.Lock()
 	from, ok := x.from[ws]
 	x.mu.Unlock()
