@@ -12,7 +12,6 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/cmd/e3/internal/term"
-	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
@@ -195,7 +194,6 @@ func writePlan(w *render.Sheet, p *workspace.Plan, all bool, now time.Time) {
 // writeSteps prints a line for each task.
 func writeSteps(w *render.Sheet, steps []workspace.PlannedTask) {
 	st := w.Style
-	colors := map[dataflow.Step]string{dataflow.StepHit: st.Dim, dataflow.StepRun: st.Green, dataflow.StepWait: st.Yellow, dataflow.StepStuck: st.Red}
 	names, times := 0, 0
 	for i := range steps {
 		names = max(names, term.Columns(human.Line(steps[i].Task)))
@@ -203,7 +201,7 @@ func writeSteps(w *render.Sheet, steps []workspace.PlannedTask) {
 	}
 	for i := range steps {
 		s := &steps[i]
-		name, took, color := human.Line(s.Task), planTime(s), colors[s.Plan]
+		name, took, color := human.Line(s.Task), planTime(s), st.Tone(s.Plan.String())
 		line := fmt.Sprintf("  %s%s  %s%s%s%s  %s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
 			color, s.Plan, st.EndOf(color), strings.Repeat(" ", len("waits")-len(s.Plan.String())),
 			strings.Repeat(" ", times-term.Columns(took)), took, human.Line(s.Reason))

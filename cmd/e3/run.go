@@ -165,7 +165,7 @@ func writeTasks(w *render.Sheet, r *runview.Report) {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		name := human.Line(t.Task)
-		color := stateColor(st, t.State)
+		color := st.Tone(string(t.State))
 		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
 			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), executionTime(t))
 		if note := strings.Join(t.Notes(), ", "); note != "" {
@@ -202,20 +202,6 @@ func damage(r *runview.Report) string {
 		return ""
 	}
 	return r.Damage.Error() + "; what follows is missing here"
-}
-
-func stateColor(st term.Style, s runview.TaskState) string {
-	switch s {
-	case runview.TaskCached, runview.TaskSkipped, runview.TaskAbandoned:
-		return st.Dim
-	case runview.TaskSuccess:
-		return st.Green
-	case runview.TaskFailed, runview.TaskError, runview.TaskInterrupted:
-		return st.Red
-	case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying, runview.TaskDeferred:
-		return st.Yellow
-	}
-	return ""
 }
 
 // executionTime is the duration of a task's execution, "" if there is none or it is unknown.

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/cmd/e3/internal/term"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/jobs/approval"
@@ -126,7 +125,7 @@ type whyPrinter struct {
 }
 
 func (p *whyPrinter) explanation(w *explain.Explanation) {
-	p.w.Ink(0, whyColor(p.w.Style, w.State), "%s", w.Sentence)
+	p.w.Ink(0, p.w.Style.Tone(string(w.State)), "%s", w.Sentence)
 	if w.Execution != nil {
 		p.ref("execution", w.Execution)
 	}
@@ -172,18 +171,6 @@ func (p *whyPrinter) chain(tasks []string) string {
 	}
 	return strings.Join(tasks[:chainEnd], arrow) + arrow + fmt.Sprintf("… (%s; --all names them)", human.Count(left, "more task")) + arrow +
 		strings.Join(tasks[len(tasks)-chainEnd:], arrow)
-}
-
-func whyColor(st term.Style, s explain.State) string {
-	switch s {
-	case explain.Current, explain.Ran:
-		return st.Green
-	case explain.Failed, explain.Skipped, explain.Stuck:
-		return st.Red
-	case explain.WouldRun, explain.Waits, explain.Running, explain.Queued:
-		return st.Yellow
-	}
-	return ""
 }
 
 func (p *whyPrinter) ref(label string, r *explain.ExecutionRef) {

@@ -114,7 +114,7 @@ func signed(class, status string) h.Node {
 
 // sign is the sign of a status, which screen readers skip.
 func sign(attrs h.Node, status string) h.Node {
-	return h.El("span", attrs, h.Attr("aria-hidden", "true"), h.Text(mark(status)))
+	return h.El("span", attrs, h.Attr("aria-hidden", "true"), h.Text(human.LookOf(status).Mark))
 }
 
 // facts are values with their names.
@@ -225,30 +225,3 @@ func short(id string) string { return human.Line(human.Short(id)) }
 
 // stamp is a time for people, "" if it is unknown.
 func stamp(t time.Time) string { return textIf(!t.IsZero(), human.Stamp(t)) }
-
-// mark is the sign of a status. Signs differ by shape, because a colour alone says nothing.
-func mark(status string) string {
-	switch status {
-	case "success", "completed", "current":
-		return "✓"
-	case "failed", "error", "crashed", "damaged":
-		return "✗"
-	case "cached", "hit":
-		return "↺"
-	case "running", "claimed":
-		return "▶"
-	case "delayed":
-		return "»"
-	case "retrying":
-		return "⟳"
-	case "deferred":
-		return "‖" // U+23F8 is missing in common fonts
-	case "waits", "queued", "ready":
-		return "○"
-	case "interrupted", "cancelled", "unfinished":
-		return "◼"
-	case "skipped", "abandoned":
-		return "⊘"
-	}
-	return "·"
-}

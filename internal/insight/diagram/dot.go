@@ -20,7 +20,7 @@ func (g *Graph) DOT(w io.Writer) error {
 	fmt.Fprintln(b, `  edge [color="#8a929d", arrowsize=0.7];`)
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		c := lightInks[n.Status.class()]
+		c := lightInk(n.Status.class())
 		label := n.label()
 		if caption := n.caption(); caption != "" {
 			label += "\n" + caption

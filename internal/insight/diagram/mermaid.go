@@ -40,7 +40,7 @@ func (g *Graph) Mermaid(w io.Writer) error {
 	}
 	slices.Sort(classes)
 	for _, class := range classes {
-		c := lightInks[class]
+		c := lightInk(class)
 		fmt.Fprintf(b, "  classDef %s fill:%s,stroke:%s,color:#1f2328\n", class, c.fill, c.line)
 	}
 	return b.Flush()

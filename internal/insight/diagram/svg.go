@@ -102,7 +102,7 @@ func (n *Node) draw(at point, s size) h.Node {
 		n.box(x, y, s)} // tallies: a pile
 	if caption != "" {
 		baseline = y + 19
-		parts = append(parts, text("text.c", y+34, captionSize, lightInks[n.Status.class()].line,
+		parts = append(parts, text("text.c", y+34, captionSize, lightInk(n.Status.class()).line,
 			h.Shorten(caption, longest+6)))
 	}
 	parts = append(parts, text("text.l", math.Round(baseline), labelSize, "#1f2328", h.Shorten(label, longest)),
@@ -118,7 +118,7 @@ func (n *Node) draw(at point, s size) h.Node {
 }
 
 func (n *Node) box(x, y float64, s size) h.Node {
-	c := lightInks[n.Status.class()]
+	c := lightInk(n.Status.class())
 	round, dash := 8.0, ""
 	if n.Kind == Input {
 		round, dash = s.h/2, "4 3"
@@ -139,7 +139,7 @@ func (n *Node) bar(x, y float64, s size) h.Node {
 		class := t.Status.class()
 		share := h.El("rect", h.Class("s-"+class+" c"), h.Number("x", from), h.Number("y", y+s.h-6), h.Number("width", w),
 			h.Attr("height", "3"),
-			h.Attr("fill", lightInks[class].line))
+			h.Attr("fill", lightInk(class).line))
 		from += w
 		return share
 	})

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/term"
 	"golang.org/x/text/width"
+
+	"e3/internal/human"
 )
 
 // Of returns w as a terminal, nil if it is none.
@@ -90,7 +92,7 @@ func Truncate(s string, most int) string {
 }
 
 // Style holds the escape sequences of colours, all empty if there are no colours.
-type Style struct{ Red, Green, Yellow, Dim, Bold, Reset string }
+type Style struct{ Red, Green, Yellow, Cyan, Dim, Bold, Reset string }
 
 func (s Style) EndOf(color string) string {
 	if color == "" {
@@ -117,5 +119,22 @@ func StyleFor(w io.Writer, color string, getenv func(string) string) Style {
 	if !on {
 		return Style{}
 	}
-	return Style{Red: "\x1b[31m", Green: "\x1b[32m", Yellow: "\x1b[33m", Dim: "\x1b[2m", Bold: "\x1b[1m", Reset: "\x1b[0m"}
+	return Style{Red: "\x1b[31m", Green: "\x1b[32m", Yellow: "\x1b[33m", Cyan: "\x1b[36m", Dim: "\x1b[2m", Bold: "\x1b[1m", Reset: "\x1b[0m"}
+}
+
+// Tone is the colour of a status, as pages and drawings have it.
+func (s Style) Tone(status string) string {
+	switch human.LookOf(status).Tone {
+	case human.Good:
+		return s.Green
+	case human.Bad:
+		return s.Red
+	case human.Shaken, human.Held:
+		return s.Yellow
+	case human.Busy:
+		return s.Cyan
+	case human.Reused, human.Quiet, human.Absent:
+		return s.Dim
+	}
+	return ""
 }
