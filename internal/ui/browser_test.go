@@ -3,17 +3,22 @@ package ui_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/testing/browser"
 	"e3/internal/ui"
+	"e3/objectstore"
 )
 
 // tab opens a browser that the bench's server lets in.
@@ -25,53 +30,127 @@ func (b *bench) tab() *browser.Tab {
 	return tab
 }
 
-// keepShot writes a picture of the page to the folder that E3_SHOTS names.
-func keepShot(t testing.TB, tab *browser.Tab, name string, width int, dark bool) {
+// keepShot writes a picture of the page to the folder that E3_SHOTS names, and returns it; nil without a folder.
+func keepShot(t testing.TB, tab *browser.Tab, name string, width int, dark bool) []byte {
 	t.Helper()
 	dir := os.Getenv("E3_SHOTS")
 	if dir == "" {
-		return
+		return nil
 	}
-	scheme := map[bool]string{true: "dark", false: "light"}[dark]
-	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), tab.Shot(), 0o644); err != nil {
+	shot := tab.Shot()
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme(dark))), shot, 0o644); err != nil {
 		t.Fatal(err)
+	}
+	return shot
+}
+
+func scheme(dark bool) string {
+	if dark {
+		return "dark"
+	}
+	return "light"
+}
+
+// A stage is a repository whose pages are looked at.
+type stage struct {
+	name  string
+	write func(b *bench)
+	views map[string]string
+	acts  bool // with the forms of --actions
+	slow  bool // not in the quick suite
+}
+
+// stages are runs that have failed, that are at work, that are done, and large ones.
+func stages() []stage {
+	large := func(n int) func(*bench) {
+		return func(b *bench) {
+			b.large(n)
+			hash, err := objectstore.ParseHash(b.pkg.Tasks[0].Task)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			for i := 0; i < n; i += 100 {
+				b.change(hash, i, 1)
+			}
+			if err := b.log.Flush(); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	run := map[string]string{
+		"workspaces": "/", "run": "/run?w=prod", "timeline": "/run?w=prod&view=timeline", "graph": "/run?w=prod&view=graph",
+		"families": "/run?w=prod&by=family", "task": "/task?w=prod&t=" + urlOf("train7[3]"), "history": "/history?w=prod",
+	}
+	done := func(b *bench) {
+		b.run(false, small()[:3]...)
+		b.record(record.Run{
+			RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute),
+			State: record.RunCompleted, Summary: record.Summary{Total: 3, Completed: 3, Cached: 1},
+		})
+	}
+	ended := maps.Clone(run)
+	ended["task"], ended["experiments"] = "/task?w=prod&view=data&t="+urlOf("train[1]"), "/experiments?sides=prod@"
+	return []stage{
+		{name: "failed", write: func(b *bench) { b.rich(false) }, views: richViews()},
+		{name: "live", write: func(b *bench) { b.rich(true) }, views: richViews(), acts: true},
+		{name: "done", write: done, views: ended, slow: true},
+		{name: "500", write: large(500), views: run, slow: true},
+		{name: "10000", write: large(10_000), views: run, slow: true},
 	}
 }
 
-// Screenshots of all pages, at three widths, light and dark, go to the folder that E3_SHOTS names. At each width nothing is wider than
-// the window: only tables, drawings and logs scroll by themselves.
+// At each width nothing is wider than the window: only tables, drawings and logs scroll by themselves. Pictures of all pages, and
+// sheets of them by stage, width and colours, go to the folder that E3_SHOTS names.
 func TestPagesFitEveryWindow(t *testing.T) {
-	for _, live := range []bool{false, true} {
-		b := newBench(t)
-		b.rich(live)
-		o, pages := ui.Options{}, richViews()
-		if live {
-			o.Actions = &deeds{}
-			pages = map[string]string{"acting-workspaces": "/", "acting-run": "/run?w=prod", "acting-task": "/task?w=prod&t=sign", "acting-queue": "/queue"}
+	for _, st := range stages() {
+		if st.slow && testing.Short() {
+			continue
 		}
-		b.serve(o)
-		tab := b.tab()
-		widths, schemes := []int{360, 1280, 2560}, []bool{false, true}
-		if testing.Short() {
-			widths, schemes = widths[:1], schemes[:1]
-		}
-		for name, path := range pages {
-			tab.Go(b.front.URL + path)
-			for _, width := range widths {
-				for _, dark := range schemes {
-					tab.Window(width, 900, dark)
-					var wide int
-					tab.Eval("document.documentElement.scrollWidth", &wide)
-					if wide > width {
-						t.Errorf("%s is %d wide in a window of %d", name, wide, width)
-					}
-					keepShot(t, tab, name, width, dark)
+		t.Run(st.name, func(t *testing.T) { st.look(t) })
+	}
+}
+
+func (st *stage) look(t *testing.T) {
+	b := newBench(t)
+	st.write(b)
+	o := ui.Options{}
+	if st.acts {
+		o.Actions = &deeds{}
+	}
+	b.serve(o)
+	tab := b.tab()
+	widths, schemes := []int{360, 1280, 1920, 2560}, []bool{false, true}
+	if testing.Short() {
+		widths, schemes = widths[:1], schemes[:1]
+	}
+	sheets := map[string]*browser.Sheet{}
+	for _, name := range slices.Sorted(maps.Keys(st.views)) {
+		tab.Go(b.front.URL + st.views[name])
+		for _, width := range widths {
+			for _, dark := range schemes {
+				tab.Window(width, 900, dark)
+				var wide int
+				tab.Eval("document.documentElement.scrollWidth", &wide)
+				if wide > width {
+					t.Errorf("%s is %d wide in a window of %d", name, wide, width)
 				}
-			}
-			if said := tab.Said(); len(said) > 0 && name != "fault" && (live || name != "sign") { // which are not there
-				t.Errorf("%s: %q", name, said)
+				shot := keepShot(t, tab, st.name+"-"+name, width, dark)
+				if shot == nil {
+					continue
+				}
+				sheet := fmt.Sprintf("sheet-%s-%d-%s.png", st.name, width, scheme(dark))
+				if sheets[sheet] == nil {
+					sheets[sheet] = browser.NewSheet(t, 5)
+				}
+				sheets[sheet].Add(shot)
 			}
 		}
+		if said := tab.Said(); len(said) > 0 && name != "fault" && (st.acts || name != "sign") { // which are not there
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+	for file, sheet := range sheets {
+		sheet.Write(filepath.Join(os.Getenv("E3_SHOTS"), file))
 	}
 }
 
