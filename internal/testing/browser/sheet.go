@@ -17,9 +17,9 @@ type Sheet struct {
 	cells   []*image.RGBA
 }
 
-// Sizes of a cell of a sheet in pixels. Of a longer page, the beginning is shown.
+// Bounds of a picture in a sheet, in pixels. Of a longer page, the beginning is shown.
 const (
-	cellWidth, cellHeight = 480, 720
+	cellWidth, cellHeight = 640, 900
 	cellGap               = 8
 )
 
@@ -35,10 +35,11 @@ func (s *Sheet) Add(shot []byte) {
 	}
 	from := image.NewRGBA(decoded.Bounds())
 	draw.Draw(from, from.Rect, decoded, decoded.Bounds().Min, draw.Src)
-	cell := image.NewRGBA(image.Rect(0, 0, cellWidth, cellHeight))
 	scale := max(1, float64(from.Rect.Dx())/cellWidth)
-	for y := range cellHeight {
-		for x := range cellWidth {
+	wide, high := int(float64(from.Rect.Dx())/scale), min(int(float64(from.Rect.Dy())/scale), cellHeight)
+	cell := image.NewRGBA(image.Rect(0, 0, wide, high))
+	for y := range high {
+		for x := range wide {
 			area := image.Rect(int(float64(x)*scale), int(float64(y)*scale), int(float64(x+1)*scale), int(float64(y+1)*scale))
 			cell.SetRGBA(x, y, mean(from, area))
 		}
@@ -46,7 +47,7 @@ func (s *Sheet) Add(shot []byte) {
 	s.cells = append(s.cells, cell)
 }
 
-// mean is the mean colour of an area; grey outside of the picture.
+// mean is the mean colour of an area; grey if it is outside of the picture.
 func mean(in *image.RGBA, area image.Rectangle) color.RGBA {
 	area = area.Intersect(in.Rect)
 	if area.Empty() {
@@ -65,12 +66,21 @@ func mean(in *image.RGBA, area image.Rectangle) color.RGBA {
 // Write writes the sheet to a file, as PNG.
 func (s *Sheet) Write(file string) {
 	s.t.Helper()
-	rows := (len(s.cells) + s.columns - 1) / s.columns
-	whole := image.NewRGBA(image.Rect(0, 0, s.columns*(cellWidth+cellGap), rows*(cellHeight+cellGap)))
+	at := make([]image.Point, len(s.cells))
+	size := image.Point{}
+	for first := 0; first < len(s.cells); first += s.columns {
+		left, lowest := 0, size.Y
+		for i := first; i < min(first+s.columns, len(s.cells)); i++ {
+			at[i] = image.Pt(left, size.Y)
+			left += s.cells[i].Rect.Dx() + cellGap
+			size.X, lowest = max(size.X, left), max(lowest, size.Y+s.cells[i].Rect.Dy()+cellGap)
+		}
+		size.Y = lowest
+	}
+	whole := image.NewRGBA(image.Rectangle{Max: size})
 	draw.Draw(whole, whole.Rect, image.NewUniform(color.RGBA{96, 96, 96, 255}), image.Point{}, draw.Src)
 	for i, cell := range s.cells {
-		at := image.Pt(i%s.columns*(cellWidth+cellGap), i/s.columns*(cellHeight+cellGap))
-		draw.Draw(whole, cell.Rect.Add(at), cell, image.Point{}, draw.Src)
+		draw.Draw(whole, cell.Rect.Add(at[i]), cell, image.Point{}, draw.Src)
 	}
 	var b bytes.Buffer
 	if err := png.Encode(&b, whole); err != nil {
