@@ -44,7 +44,7 @@ func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, text); err != nil && fault == nil {
-			fault = usagef("%s=%q: %v", names[0], text, err)
+			fault = usagef("%s=%q: %w", names[0], text, valueFault(err))
 		}
 	})
 	return fault
@@ -81,7 +81,7 @@ func oneOf(flag, word string, words ...string) error {
 		return nil
 	}
 	last := len(words) - 1
-	return usagef("--%s is %s, not %q", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word)
+	return usagef("--%s is %s, not %q%s", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word, didYouMean(word, words))
 }
 
 // filled makes a check that flags, where they are given, are not empty. The message names the flag.
