@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,11 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 // openToRead opens a repository for a command that only reads: with what this machine has made of its own, if its
 // latest start could not write there. With E3_OFFLINE it sends no request to the repository.
 func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, error) {
-	if offline, err := strconv.ParseBool(a.Getenv(offlineVariable)); err == nil && offline {
+	offline, err := strconv.ParseBool(cmp.Or(a.Getenv(offlineVariable), "false"))
+	if err != nil {
+		return nil, usagef("%s is true or false, not %q", offlineVariable, a.Getenv(offlineVariable))
+	}
+	if offline {
 		return a.openOffline(ctx, location, repo.SeeOverlay)
 	}
 	return a.openWith(ctx, location, repo.Options{Overlay: repo.SeeOverlay})

@@ -28,13 +28,19 @@ func isPackageFile(arg string) bool {
 	return err == nil && info.Mode().IsRegular() || strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg)) == strings.TrimSuffix(manifest.FileName, ".yaml")
 }
 
-// noFile is the error for a package file that is not there. Another one in its folder is probably meant.
+// noFile is the error for a package file that is not there. Another one in its folder, or its like in one above, is
+// probably meant.
 func noFile(file string, err error) error {
 	files, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*.y*ml"))
 	usual := filepath.Join(filepath.Dir(file), manifest.FileName)
 	guess := notation.Nearest(file, slices.Values(files))
 	if guess == "" && slices.Contains(files, usual) && filepath.Clean(file) != usual {
 		guess = usual
+	}
+	for above, depth := "..", 0; guess == "" && !filepath.IsAbs(file) && depth < 8; above, depth = filepath.Join("..", above), depth+1 {
+		if info, err := os.Stat(filepath.Join(above, file)); err == nil && info.Mode().IsRegular() {
+			guess = filepath.Join(above, file)
+		}
 	}
 	if guess != "" {
 		return usagef("package file: %w; did you mean %s?", err, guess)
@@ -87,6 +93,9 @@ func (a *app) checkArguments(cmd *cobra.Command, args []string, names ...string)
 		return nil
 	}
 	word := args[0]
+	if info, err := os.Stat(word); err == nil && !info.IsDir() && len(args) > 1 {
+		return usagef("the first of %s is the repository, and %s is a file; see: %s --help", human.Count(len(args), "argument"), human.Quoted(word), path)
+	}
 	fault := fmt.Sprintf("the first of %s is the repository, and there is none at %q", human.Count(len(args), "argument"), word)
 	_, inside, joined := strings.Cut(names0(names), ".")
 	switch {
@@ -96,13 +105,17 @@ func (a *app) checkArguments(cmd *cobra.Command, args []string, names ...string)
 		return fmt.Errorf("there is no repository at %q: %s takes no other argument, and that one may be left out%w", word, path, quiet{repo.ErrNoRepository})
 	case isLocation(args[1]):
 		return usagef("%s: the repository comes first, as: %s %s %s", fault, path, human.Quoted(args[1]), human.Quoted(word))
+	case joined && len(args) > 2 && slices.Contains(names, "<value>") && !manifest.ValidInputName(args[1]):
+		return usagef("%s: a value with spaces is quoted, as: %s %s %s", fault, path, human.Quoted(word), human.Quoted(strings.Join(args[1:], " ")))
 	case joined && !strings.Contains(word, "."):
 		rest := strings.Join(append([]string{human.Quoted(word + "." + args[1])}, quotedAll(args[2:])...), " ")
 		return usagef("%s: a workspace and its %s are one word, as: %s %s", fault, strings.Trim(inside, "<>[]"), path, rest)
 	case cmd.Flags().Lookup("filter") != nil:
 		return usagef("%s: %s takes one workspace; for some of its tasks: %[2]s %s --filter %s", fault, path, human.Quoted(word), human.Quoted(args[1]))
-	case cmd.Flags().Lookup("run") != nil:
+	case cmd.Flags().Lookup("run") != nil && strings.Trim(args[1], "0123456789abcdef-") == "":
 		return usagef("%s: %s takes one workspace; for one of its runs: %[2]s %s --run %s", fault, path, human.Quoted(word), human.Quoted(args[1]))
+	case names[0] == "[workspace]" && !joined && notation.ValidName(word):
+		return usagef("%s: %s takes one workspace; for one of its tasks: e3 logs %s", fault, path, human.Quoted(word+"."+args[1]))
 	}
 	return usagef("%s: %s takes only %s beside it; see: %[2]s --help", fault, path, strings.Join(names, " and "))
 }
@@ -133,8 +146,8 @@ func (a *app) nameForRepository(arg string) bool {
 	if strings.ContainsAny(arg, `/\`) {
 		return false
 	}
-	if _, err := os.Lstat(arg); err == nil {
-		return false
+	if info, err := os.Stat(arg); err == nil {
+		return !info.IsDir()
 	}
 	location := a.location()
 	if repo.IsURL(location) {

@@ -66,7 +66,7 @@ func valueFault(err error) error {
 // likelyDuration ends a message with what the text of a duration probably means.
 func likelyDuration(text string) string {
 	if likely := notation.LikelyDuration(text); likely != "" {
-		return "; did you mean " + likely + "?"
+		return " (did you mean " + likely + "?)"
 	}
 	return ""
 }
@@ -252,6 +252,9 @@ const (
 func peerAnswer(cmd *cobra.Command, theirs string) string {
 	ours := peerFlags[theirs]
 	if runs := cmd.Flags().Lookup("filter") != nil; !runs && (ours == plansIt || ours == goesOn) {
+		return ""
+	}
+	if ours == peerFlags["version"] && cmd.HasParent() && cmd.Parent().HasParent() {
 		return ""
 	}
 	name, isFlag := strings.CutPrefix(ours, "--")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,7 @@ func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	if err := checkDashes(cmd, args); err != nil {
 		return err
 	}
+	a.checkVariables(os.Environ())
 	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Shorthand == "f" && cmd.Flags().Lookup("f"+f.Value.String()) != nil {
 		return usagef("-f%s is -f with the package file %[1]q; did you mean --f%[1]s?", f.Value.String())
 	}

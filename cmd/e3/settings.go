@@ -3,11 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"e3/internal/format/notation"
+	"e3/internal/human"
 )
 
 // environment is the annotation of a flag that holds the name of its environment variable.
@@ -48,6 +52,28 @@ func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 		}
 	})
 	return fault
+}
+
+// checkVariables warns of variables that look like one of e3's and are none.
+func (a *app) checkVariables(environ []string) {
+	var known []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		short, ours := strings.CutPrefix(name, "E3_")
+		if !ours {
+			continue
+		}
+		if known == nil {
+			for _, topic := range topics() {
+				for _, m := range regexp.MustCompile(`\bE3_([A-Z_]+)`).FindAllStringSubmatch(topic.Long, -1) {
+					known = append(known, m[1])
+				}
+			}
+		}
+		if guess := notation.Nearest(short, slices.Values(known)); guess != "" && !slices.Contains(known, short) {
+			a.Warnf("no command reads the variable %s; did you mean E3_%s?", human.Line(name), guess)
+		}
+	}
 }
 
 // choices is the annotation of a flag that holds the few words that it takes.

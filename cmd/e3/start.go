@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -158,6 +159,9 @@ next start online sends the new results, as an import. Commands that read are of
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
 // to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
+	if file == "" && cmd.Flags().Changed("file") {
+		return "", "", usagef("-f names no file: its value is empty")
+	}
 	if file == "" {
 		return a.workspaceArg(cmd, args)
 	}
@@ -361,6 +365,9 @@ func repositoryFor(ctx context.Context, a *app, location, ws string, o *startOpt
 	if err != nil {
 		return "", err
 	}
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		return "", usagef("%s is a file, and the folder of a repository has that name: move the file away", root)
+	}
 	root, err = repo.Create(root)
 	if errors.Is(err, repo.ErrExists) {
 		return root, nil // another process was faster
@@ -443,6 +450,9 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startO
 		return "", err
 	}
 	a.warn(built.Warnings)
+	if slices.ContainsFunc(built.Package.Tasks, func(t record.PackageTask) bool { base, _, _ := strings.Cut(t.Name, "["); return base == ws }) && built.Package.Name != ws {
+		a.Notef("%s is the name of this workspace, and of a task; to run that task alone: e3 start -f %s --filter %[1]s", ws, human.Quoted(o.file))
+	}
 	sayDeployed(a, shown(r.Location, r), ws, built)
 	return ws, nil
 }

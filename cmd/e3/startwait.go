@@ -17,7 +17,7 @@ func (o *startOptions) checkWait(args []string) error {
 		return nil
 	}
 	if most, err := time.ParseDuration(o.wait); err != nil || most < 0 {
-		return usagef("--wait takes a duration, as --wait=10m, not %q", o.wait)
+		return usagef("--wait takes a duration, as --wait=10m, not %q%s", o.wait, likelyDuration(o.wait))
 	}
 	for _, arg := range args {
 		if _, err := time.ParseDuration(arg); err == nil {

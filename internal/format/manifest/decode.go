@@ -335,6 +335,19 @@ func (d *decoder) value(where string, n *node) any {
 	return number
 }
 
+// missing reports that a mapping lacks a key, unless a fault in it is reported already, which may be the key misspelt.
+func (d *decoder) missing(n *node, hint, format string, args ...any) {
+	for i := 0; i < len(n.list); i += 2 {
+		key := n.list[i].pos
+		for _, e := range d.report.errs {
+			if e.Line == int(key.Line) && e.Column == int(key.Column) {
+				return
+			}
+		}
+	}
+	d.report.add(n.pos, hint, format, args...)
+}
+
 // fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed
 // on.
 func (d *decoder) fields(where string, n *node, known []string, each func(key, value *node)) {
@@ -406,7 +419,7 @@ func (d *decoder) room(where string, n *node) Room {
 	text := d.text(where, n)
 	room, ok := ParseRoom(text)
 	if !ok && n.kind == stringNode {
-		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
+		d.report.add(n.pos, didYouMean(text, slices.Values([]string{"open", "closed"})), "%s: %q is neither open nor closed", where, truncate(text))
 	}
 	return room
 }

@@ -166,6 +166,9 @@ func (l *linter) task(t *Task) {
 // variables warns of names of the task as a shell would expand them, in a list of arguments, which no shell reads. A
 // program that is given code with -c may read them.
 func (l *linter) variables(t *Task, names []string) {
+	if argv := t.Command.Argv; len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
+		l.warn(t.RunPos, "task %s: run is a list of one argument with spaces, which is the name of a program then; write each argument by itself, or run: as one text", t.Base)
+	}
 	if slices.Contains(t.Command.Argv, "-c") || slices.Contains(t.Command.Argv, "-e") {
 		return
 	}

@@ -27,14 +27,14 @@ func typeHint(n *node, want string) string {
 		case n.kind == listNode && wants("a path or a mapping") && len(n.list) > 0:
 			return "write a name for each: " + namedPaths(n)
 		}
-	case wants("true or false") && n.plain():
+	case wants("true or false") && n.kind == stringNode && n.text != "true" && n.text != "false":
 		switch strings.ToLower(n.text) {
 		case "yes", "on", "y":
 			return "write true"
 		case "no", "off", "n":
 			return "write false"
 		}
-	case wants("true or false") && n.kind == stringNode && (n.text == "true" || n.text == "false"):
+	case wants("true or false") && n.kind == stringNode:
 		return "leave the quotes out"
 	case wants("a list of arguments or a shell script"):
 		if n.kind != mapNode {

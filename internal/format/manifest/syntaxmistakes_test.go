@@ -66,6 +66,9 @@ var syntaxMistakes = []struct{ name, file, want string }{
 	{"a spaced size", task("resources: {memory: 8 GB}"), `(write 8GB)`},
 	{"a small size", task("resources: {memory: 8gib}"), `(write 8GiB)`},
 	{"a negative size", task("resources: {memory: -8G}"), `"-8G" is not a size such as 2GiB, 512MB or a whole number of bytes`},
+	{"a room", task("room: close"), `room: "close" is neither open nor closed (did you mean "closed"?)`},
+	{"a misspelt number of retries", task("retries: {mxa: 2}"), `f:5:15: task t: retries: unknown key "mxa" (did you mean "max"?)`},
+	{"what happens to what is lost", task("on_lost: kil"), `"kil" is neither keep nor kill (did you mean "kill"?)`},
 	{"a dollar", task("in: [$src]"), `"$src" cannot be the name of a variable (write the name alone: src)`},
 	{"braces", task("in: [{src}]"), `(leave the braces out: src)`},
 	{"a slash for a dot", task("in: [fit/model]"), `(an output of a task is fit.model; a file is declared under inputs)`},
@@ -74,6 +77,10 @@ var syntaxMistakes = []struct{ name, file, want string }{
 }
 
 func TestSyntaxMistakes(t *testing.T) {
+	_, err := manifest.Parse("f", []byte("e3: 1\nname: p\n"+task("retries: {mxa: 2}")))
+	if err != nil && strings.Contains(err.Error(), "is missing") {
+		t.Errorf("got %v, want the misspelt key alone", err)
+	}
 	for _, m := range syntaxMistakes {
 		t.Run(m.name, func(t *testing.T) {
 			_, err := manifest.Parse("f", []byte("e3: 1\nname: p\n"+m.file))
@@ -95,6 +102,8 @@ func TestDoubts(t *testing.T) {
 		{"an output in a list", "tasks: {t: {in: [src], out: o, run: [cp, '{src}', $out]}}", `so $out stays as it is; write {out}`},
 		{"a home in env", "tasks: {t: {in: [src], out: o, run: 'cat \"$src\"', env: {A: $HOME}}}", `env: A is the text $HOME as it is`},
 		{"an open quote", "tasks: {t: {in: [src], out: o, run: \"echo 'it's' > o; cat \\\"$src\\\"\"}}", `is no complete command`},
+		{"a misspelt resource", "tasks: {t: {in: [src], out: o, run: 'cat \"$src\"', resources: {cpuu: 2}}}", `resources: cpuu is a resource of that name, which only --resource bounds (did you mean "cpu"?)`},
+		{"a command as one argument", "tasks: {t: {in: [src], out: o, run: ['touch o']}}", `run is a list of one argument with spaces`},
 		{"typographic quotes", "tasks: {t: {in: [src], out: o, run: 'cat “$src” > o'}}", `has typographic quotes, which bash takes as letters`},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -226,7 +226,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 		}
 	})
 	if !ok {
-		d.report.add(n.pos, "write {from: source}", "%s: the source is missing", where)
+		d.missing(n, "write {from: source}", "%s: the source is missing", where)
 	}
 	if needed != nil && listed != nil && !w.gather.manifest {
 		d.report.add(listed.pos, "remove it", "%s: a fan-in with need has a manifest, which lists what is missing", where)
