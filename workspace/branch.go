@@ -65,7 +65,7 @@ func (w *Deployer) branch(ctx context.Context, from string, s *State, ws string,
 		}
 	}
 	var told events.Settings
-	if t.inputs, told, err = w.datasets.overridden(ctx, pkg, t.inputs, set); err != nil {
+	if t.inputs, told, err = w.datasets.overridden(ctx, from, pkg, t.inputs, set); err != nil {
 		return nil, nil, err
 	}
 	for name := range told {

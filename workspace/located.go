@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"e3/dataflow/graph"
 	"e3/internal/format/manifest"
@@ -78,6 +79,8 @@ func advice(in *manifest.Input, err error) string {
 		return "mount what is missing, or remove the link"
 	case in.Kind == manifest.DirInput && errors.As(err, &entry) && entry.Link:
 		return "put a copy in the place of the link, or declare what it points to as an input of its own with file, which follows links"
+	case in.Kind == manifest.DirInput && errors.Is(err, syscall.ENOTDIR) && !errors.As(err, &entry):
+		return fmt.Sprintf("to take in a file: {file: %s}", in.Path)
 	case in.Kind == manifest.DirInput && errors.As(err, &special):
 		return "remove it, or take in the files alone with a glob"
 	}

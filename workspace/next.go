@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"e3/dataflow"
@@ -72,12 +73,14 @@ const (
 	keptBytes = 128 << 20
 	keptOne   = 4 << 20
 	keptEntry = 128
+	glanced   = 1 << 20 // the largest file that is read at a glance
 )
 
 // keeping is a store that hashes what is put. It keeps the bytes in memory while there is room; of a large file, only the
 // size.
 type keeping struct {
 	hashOnly
+	glance bool // large files are not read
 
 	mu   sync.Mutex
 	kept map[objectstore.Hash]keptObject
@@ -108,6 +111,15 @@ func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) 
 	}
 	s.keep(info, data)
 	return info, nil
+}
+
+// PutFile stores a file. At a glance, a large one has the hash of its name and stat, and no content: nothing may depend
+// on it.
+func (s *keeping) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptions) (objectstore.Info, error) {
+	if info, err := f.Stat(); s.glance && err == nil && info.Mode().IsRegular() && info.Size() > glanced {
+		return objectstore.Info{Hash: objectstore.Sum(fmt.Append(nil, f.Name(), info.Size(), info.ModTime().UnixNano())), Size: info.Size()}, nil
+	}
+	return objectstore.PutFile(ctx, struct{ objectstore.Store }{s}, f, o)
 }
 
 // keep notes an object. data, which is nil or all of it, is copied if there is room.

@@ -37,13 +37,18 @@ func (e *OverrideError) Error() string { return fmt.Sprintf("--set %s: %v", e.Na
 
 func (e *OverrideError) Unwrap() error { return e.Err }
 
-// overridden returns the inputs with the overrides, and for the record each overridden input's value as JSON, by
-// name.
-func (w *Datasets) overridden(ctx context.Context, pkg *record.Package, inputs record.Node, set []Override) (record.Node, map[string]json.RawMessage, error) {
+// overridden returns the inputs of a workspace with the overrides, and for the record each overridden input's value as
+// JSON, by name. An input may be named with its workspace, as for Set.
+func (w *Datasets) overridden(ctx context.Context, ws string, pkg *record.Package, inputs record.Node, set []Override) (record.Node, map[string]json.RawMessage, error) {
 	told := map[string]json.RawMessage{}
 	for i := range set {
 		o := &set[i]
 		in, now, err := w.overridable(ctx, pkg, inputs, o.Name)
+		if name, its := strings.CutPrefix(o.Name, ws+"."); its && errors.As(err, new(*UnknownError)) {
+			if found, leaf, fault := w.overridable(ctx, pkg, inputs, name); fault == nil {
+				o.Name, in, now, err = name, found, leaf, nil
+			}
+		}
 		if err == nil && told[in.Name] != nil {
 			err = errors.New("it is given twice")
 		}
@@ -216,7 +221,7 @@ func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (strin
 	if err != nil {
 		return "", err
 	}
-	node, r.set, err = r.w.deployer.datasets.overridden(ctx, pkg, node, r.o.Set)
+	node, r.set, err = r.w.deployer.datasets.overridden(ctx, r.ws, pkg, node, r.o.Set)
 	if err == nil {
 		node, err = retake(ctx, r.w.deployer, node, r.o.Set)
 	}
@@ -257,11 +262,11 @@ func (r *run) keeps(proof *provenRun) {
 }
 
 // override gives a preview the inputs of a run with overrides, and the package that they make.
-func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) error {
+func (p *preview) override(ctx context.Context, dry *Deployer, ws string, set []Override) error {
 	if len(set) == 0 {
 		return nil
 	}
-	inputs, told, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
+	inputs, told, err := dry.datasets.overridden(ctx, ws, p.pkg, slices.Clone(p.inputs), set)
 	if err == nil {
 		inputs, err = retake(ctx, dry, inputs, set)
 	}

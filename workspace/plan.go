@@ -104,7 +104,7 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 		err = errors.Join(next.faults...)
 	}
 	if err == nil {
-		err = next.override(ctx, w.deployerInto(objects), o.Set)
+		err = next.override(ctx, w.deployerInto(objects), ws, o.Set)
 	}
 	if err == nil {
 		err = w.foresee(ctx, next, objects)
@@ -119,6 +119,48 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 // without a name it is named after the package.
 func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
 	objects := newKeeping(w.states.Objects)
+	next, err := w.previewNew(ctx, ws, file, objects, o.Set)
+	if err == nil {
+		err = w.foresee(ctx, next.preview, objects)
+	}
+	if err != nil {
+		return nil, err
+	}
+	plan, err := w.plan(ctx, next.ws, next.preview, objects, &o)
+	if err == nil {
+		plan.New = !next.deployed
+	}
+	return plan, err
+}
+
+// CheckFile reports what would keep a start that first deploys a package file from running its first task, as far as
+// that can be found without reading large files: faults of the file and of its inputs, values that do not fit, a filter
+// that matches nothing. It writes nothing and takes no lock. It returns the workspace that the start would make.
+func (w *Planner) CheckFile(ctx context.Context, ws, file string, set []Override, filter string) (string, error) {
+	objects := newKeeping(w.states.Objects)
+	objects.glance = true
+	next, err := w.previewNew(ctx, ws, file, objects, set)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return ws, nil // it needs the content of a large file
+	}
+	if err != nil {
+		return "", err
+	}
+	g, err := graph.Whole(next.pkg)
+	if err != nil {
+		return "", err
+	}
+	return next.ws, checkFilter(g, filter)
+}
+
+// A newPreview is the preview of a package file that is not deployed yet.
+type newPreview struct {
+	*preview
+	ws       string
+	deployed bool // with another package
+}
+
+func (w *Planner) previewNew(ctx context.Context, ws, file string, objects *keeping, set []Override) (*newPreview, error) {
 	built, err := w.deployerInto(objects).Build(ctx, file, nil)
 	if err != nil {
 		return nil, err
@@ -128,17 +170,16 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 			return nil, err
 		}
 	}
-	next := previewBuilt(built)
-	deployed := false
+	next := &newPreview{preview: previewBuilt(built), ws: ws}
 	assign := func(t *tree) error {
 		if err := next.assign(ctx, w.states.withObjects(objects), t, built.Link); err != nil {
 			return err
 		}
-		return w.deployerInto(objects).previewVariables(ctx, next)
+		return w.deployerInto(objects).previewVariables(ctx, next.preview)
 	}
 	err = w.states.steady(ctx, ws, func(s *State) error {
-		deployed = s.Deployed
-		t, err := w.kept(ctx, ws, s, next)
+		next.deployed = s.Deployed
+		t, err := w.kept(ctx, ws, s, next.preview)
 		if err == nil {
 			err = assign(t)
 		}
@@ -152,19 +193,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 		err = next.regrow(ctx, w.deployerInto(objects))
 	}
 	if err == nil {
-		err = next.override(ctx, w.deployerInto(objects), o.Set)
+		err = next.override(ctx, w.deployerInto(objects), ws, set)
 	}
-	if err == nil {
-		err = w.foresee(ctx, next, objects)
-	}
-	if err != nil {
-		return nil, err
-	}
-	plan, err := w.plan(ctx, ws, next, objects, &o)
-	if err == nil {
-		plan.New = !deployed
-	}
-	return plan, err
+	return next, err
 }
 
 // kept reads the tree that an install would leave, and which of its inputs are set.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type app struct {
 	render.Output
 	stdin io.Reader
 
-	parsed bool // the command line was valid
+	parsed bool     // the command line was valid
+	typed  []string // the command line
 
 	running *cobra.Command
 	shown   map[*cobra.Command][]any // the answers of each command
@@ -63,7 +65,11 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 // openToRead opens a repository for a command that only reads: with what this machine has made of its own, if its
 // latest start could not write there. With E3_OFFLINE it sends no request to the repository.
 func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, error) {
-	if offline, err := strconv.ParseBool(a.Getenv(offlineVariable)); err == nil && offline {
+	offline, err := strconv.ParseBool(cmp.Or(a.Getenv(offlineVariable), "false"))
+	if err != nil {
+		return nil, usagef("%s is true or false, not %q", offlineVariable, a.Getenv(offlineVariable))
+	}
+	if offline {
 		return a.openOffline(ctx, location, repo.SeeOverlay)
 	}
 	return a.openWith(ctx, location, repo.Options{Overlay: repo.SeeOverlay})
@@ -261,18 +267,14 @@ func (a *app) location() string {
 // follow, and those in brackets may be missing at the end. If the count fits both readings, the first argument is the
 // repository if it looks like one.
 func (a *app) positional(cmd *cobra.Command, args []string, names ...string) (location string, rest []string, err error) {
+	if err := a.checkArguments(cmd, args, names...); err != nil {
+		return "", nil, err
+	}
 	required := len(names)
 	for required > 0 && strings.HasPrefix(names[required-1], "[") {
 		required--
 	}
-	switch {
-	case len(args) > len(names)+1:
-		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), human.Count(len(names)+1, "argument"), len(args), cmd.CommandPath())
-	case len(args) < required:
-		return "", nil, usagef("%s needs %s; see: %s --help", cmd.CommandPath(), strings.Join(names[len(args):required], " and "), cmd.CommandPath())
-	case required > 0 && len(args) == required && (strings.Trim(args[0], "./") == "" || repo.IsURL(args[0])):
-		return "", nil, usagef("%s needs %s after the repository; see: %s --help", cmd.CommandPath(), names[required-1], cmd.CommandPath())
-	case len(args) == required, len(args) <= len(names) && !isLocation(args[0]):
+	if len(args) == required || len(args) <= len(names) && !isLocation(args[0]) {
 		return a.location(), pad(args, len(names)), nil
 	}
 	return args[0], pad(args[1:], len(names)), nil

@@ -15,7 +15,6 @@ import (
 	"e3/exportimport"
 	"e3/gc"
 	"e3/internal/format/manifest"
-	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/human"
@@ -123,6 +122,9 @@ func denied(err error) bool {
 
 // report prints the error and returns the exit code.
 func (a *app) report(err error) int {
+	if gone := checkHere(); err != nil && gone != nil {
+		err = gone
+	}
 	code := exitCode(err)
 	var cancelled *workspace.CancelledError
 	switch {
@@ -170,8 +172,8 @@ func hint(err error) string {
 		if items := itemsOf(unknown); len(items) > 0 {
 			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, human.Few(items))
 		}
-		if guess := notation.Nearest(unknown.Name, slices.Values(unknown.Known)); guess != "" {
-			return fmt.Sprintf("did you mean %q?", guess)
+		if text := unknownHint(unknown); text != "" {
+			return text
 		}
 		if unknown.What == "run" {
 			return "on record are: " + human.Few(unknown.Known)
@@ -185,7 +187,7 @@ func hint(err error) string {
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
 		}
-		if unknown.What == "workspace" {
+		if len(unknown.Known) > 0 {
 			return "there are: " + human.Few(unknown.Known)
 		}
 	case errors.Is(err, workspace.ErrVariable):
@@ -214,6 +216,8 @@ func hint(err error) string {
 		return "the disk is full; nothing that was recorded is lost: free some space, for instance with e3 gc <repo>, and try again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return "you may not read or write the repository, or a file in the message"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, repo.ErrNoRepository):
+		return pathHint(err)
 	}
 	return ""
 }

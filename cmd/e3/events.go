@@ -193,8 +193,8 @@ func eventType(name string) (events.Type, error) {
 			return "", usagef("--type: there is no event %q; did you mean %q?", name, words[i])
 		}
 	}
-	if guess := notation.Nearest(name, slices.Values(words)); guess != "" {
-		return "", usagef("--type: there is no event %q; did you mean %q?", name, guess)
+	if guess := didYouMean(name, words); guess != "" {
+		return "", usagef("--type: there is no event %q%s", name, guess)
 	}
 	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
 }

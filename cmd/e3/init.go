@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -71,8 +72,10 @@ the stores of e3 are tested with. It takes a minute or two, and some thousand re
   e3 init --take-over 'dynamodb://restored/forecast?region=eu-west-1'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args)
-			if err != nil {
+			location := a.location()
+			if len(args) == 1 { // of a repository that is not there yet
+				location = args[0]
+			} else if _, _, err := a.positional(cmd, args); err != nil {
 				return err
 			}
 			if err := alternatives(cmd, "objects", "at", "take-over"); err != nil {
@@ -120,6 +123,9 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	}
 	if err := repo.CheckFolder(location); err != nil { // before .e3 is added
 		return err
+	}
+	if info, err := os.Stat(location); err == nil && !info.IsDir() && !repo.IsURL(location) {
+		return usagef("there is a file at %s; a repository is a folder: name another place", human.Quoted(location))
 	}
 	if o.at != "" && !repo.IsURL(o.at) {
 		if err := repo.CheckFolder(o.at); err != nil { // a URL that is misspelt

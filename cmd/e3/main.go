@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string, a *app) int {
 	defer a.lose(nil)
 	root := newRoot(a)
 	root.SetArgs(args)
+	a.typed = args
 	err = root.ExecuteContext(ctx)
 	if fault := finish(); fault != nil {
 		a.Warnf("E3_PROFILE: %v", fault)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -48,6 +47,9 @@ file that is not deployed.`,
   e3 plan . prod --filter 'train*' --force -j 8
   e3 plan . prod --exit-code > /dev/null && echo "nothing to run"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := overridesOf(o.set); err != nil {
+				return err
+			}
 			location, ws, err := startArgs(a, cmd, args, o.file)
 			if err != nil {
 				return err
@@ -130,14 +132,7 @@ func inPlanned(ctx context.Context, a *app, location, file string, do func(*repo
 		}
 	}
 	if wanted != "" {
-		dir, err := os.MkdirTemp("", "e3-plan-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		if location, err = repo.Create(dir); err != nil {
-			return err
-		}
+		return inEmpty(ctx, a, do)
 	}
 	return a.within(ctx, a.openToRead, location, do)
 }

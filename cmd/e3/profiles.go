@@ -66,8 +66,8 @@ func findProfile(name string) (*namedProfile, error) {
 		return &namedProfile{name, "", text}, err
 	}
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(settings.Executors(), own, shipped))))
-	if guess := notation.Nearest(name, slices.Values(all)); guess != "" {
-		return nil, usagef("there is no executor %q; did you mean %q?", name, guess)
+	if guess := didYouMean(name, all); guess != "" {
+		return nil, usagef("there is no executor %q%s", name, guess)
 	}
 	return nil, usagef("there is no executor %q; there are %s, and files, as ./%[1]s.yaml", name, strings.Join(all, ", "))
 }

@@ -12,7 +12,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
-	"e3/internal/format/notation"
+	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -297,8 +297,11 @@ func findSetting(name string, all []repoSetting) (*repoSetting, error) {
 			return nil, usagef("%s is a setting of the repository, not of a workspace: e3 settings <repo> %[1]s", rest)
 		}
 	}
-	if guess := notation.Nearest(name, slices.Values(settingNames(all))); guess != "" {
-		return nil, usagef("there is no setting %q; did you mean %q?", name, guess)
+	if setting, value, given := strings.Cut(name, "="); given {
+		return nil, usagef("there is no setting %q; a value is an argument of its own: e3 settings <repo> %s %s", name, human.Quoted(setting), human.Quoted(value))
+	}
+	if guess := didYouMean(name, settingNames(all)); guess != "" {
+		return nil, usagef("there is no setting %q%s", name, guess)
 	}
 	return nil, usagef("there is no setting %q; see: e3 settings --help", name)
 }

@@ -137,16 +137,13 @@ func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *start
 
 // checkResults refuses a faulty folder before anything runs.
 func checkResults(ctx context.Context, r *repo.Repo, ws string, o *startOptions) error {
+	if err := checkResultFlags(&o.results, o.publish); err != nil {
+		return err
+	}
 	if o.results.out == "" {
-		if len(o.results.of) > 0 {
-			return usagef("--of is for --output <folder>")
-		}
 		if plan, err := r.Workspaces.Datasets.ResultsPlan(ctx, ws); err != nil || plan.Dir == "" || o.publish == "none" {
 			return nil // if it cannot be read, what starts next says so
 		}
-	}
-	if o.publish == "none" {
-		return usagef("--output leaves what a run has put into the workspace, and with --publish none it puts nothing there")
 	}
 	_, err := resultdir.PlaceOf(ctx, r, ws, o.results.out, o.results.of)
 	var unknown *workspace.UnknownError
@@ -154,6 +151,19 @@ func checkResults(ctx context.Context, r *repo.Repo, ws string, o *startOptions)
 		return nil // the start itself says so
 	}
 	return err
+}
+
+// checkResultFlags refuses what can be told without a repository.
+func checkResultFlags(o *resultOptions, publish string) error {
+	switch {
+	case o.out == "" && len(o.of) > 0:
+		return usagef("--of is for --output <folder>")
+	case o.out != "" && publish == "none":
+		return usagef("--output leaves what a run has put into the workspace, and with --publish none it puts nothing there")
+	case o.out != "":
+		return resultdir.CheckFolder(o.out)
+	}
+	return nil
 }
 
 // getArgument gets what an argument of "e3 get" means: one dataset, or the results of a workspace, or outputs that match a

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +32,7 @@ the one that E3_REPO names, or else ".".`,
   e3 get . prod.report -o report.html`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
+		PersistentPreRunE: a.prepare,
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.Stdout)
@@ -40,15 +42,7 @@ the one that E3_REPO names, or else ".".`,
 	f.StringVar(&a.Color, "color", "auto", "auto (as the output, NO_COLOR and FORCE_COLOR decide), always or never")
 	fromEnvironment(f, "color")
 	fixedValues(root, "color", "auto", "always", "never")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() && !strings.Contains(cmd.Use, " ") { // a mistyped command, before its flags
-			return noCommand(cmd, words[0], commandNames(cmd))
-		}
-		if strings.Contains(err.Error(), "shorthand flag: 'C'") { // of git and make
-			return usagef("%v; for a project elsewhere name its folder first, as: e3 start ../shop prod", err)
-		}
-		return usagef("%v; see: %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagFault)
 	root.SetUsageFunc(usage)
 	root.AddCommand(
 		newNew(a), newInit(a), newPackage(a), newWorkspace(a),
@@ -81,8 +75,12 @@ the one that E3_REPO names, or else ".".`,
 }
 
 // prepare runs before every command.
-func (a *app) prepare(cmd *cobra.Command) error {
+func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	a.parsed, a.running = true, cmd
+	if err := checkDashes(cmd, args); err != nil {
+		return err
+	}
+	a.checkVariables(os.Environ())
 	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Shorthand == "f" && cmd.Flags().Lookup("f"+f.Value.String()) != nil {
 		return usagef("-f%s is -f with the package file %[1]q; did you mean --f%[1]s?", f.Value.String())
 	}
@@ -126,11 +124,14 @@ func noCommand(cmd *cobra.Command, word string, names []string) error {
 	if ours := peerVerbs[word]; cmd.HasParent() && slices.Contains(names, ours) {
 		return usagef("%s; use: %s %s", err, cmd.CommandPath(), ours)
 	}
-	if guess := notation.Nearest(word, slices.Values(names)); guess != "" && peerCommands[word] == "" {
+	if guess := notation.Nearest(word, slices.Values(names)); guess != "" && peerCommands[word] == "" && placesOf(cmd, word) == "" {
 		return usagef("%s; did you mean %q?", err, guess)
 	}
-	if ours := peerCommands[word]; ours != "" && !cmd.HasParent() {
+	if ours := cmp.Or(peerCommands[word], placesOf(cmd, word)); ours != "" && !cmd.HasParent() {
 		return usagef("%s; use: %s", err, ours)
+	}
+	if cmd.HasParent() {
+		return usagef("%s; there are: %s", err, strings.Join(names, ", "))
 	}
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())
 }

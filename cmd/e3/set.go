@@ -47,9 +47,6 @@ takes any kind.`,
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON; other text is an error, not a string")
 	cmd.Flags().BoolVar(&o.changeKind, "change-kind", false, "accept a value of another kind, such as a list for a number")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)
-	})
 	return a.answers(cmd, setInput{})
 }
 

@@ -3,11 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"e3/internal/format/notation"
+	"e3/internal/human"
 )
 
 // environment is the annotation of a flag that holds the name of its environment variable.
@@ -44,10 +48,32 @@ func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, text); err != nil && fault == nil {
-			fault = usagef("%s=%q: %v", names[0], text, err)
+			fault = usagef("%s=%q: %w", names[0], text, valueFault(err))
 		}
 	})
 	return fault
+}
+
+// checkVariables warns of variables that look like one of e3's and are none.
+func (a *app) checkVariables(environ []string) {
+	var known []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		short, ours := strings.CutPrefix(name, "E3_")
+		if !ours {
+			continue
+		}
+		if known == nil {
+			for _, topic := range topics() {
+				for _, m := range regexp.MustCompile(`\bE3_([A-Z_]+)`).FindAllStringSubmatch(topic.Long, -1) {
+					known = append(known, m[1])
+				}
+			}
+		}
+		if guess := notation.Nearest(short, slices.Values(known)); guess != "" && !slices.Contains(known, short) {
+			a.Warnf("no command reads the variable %s; did you mean E3_%s?", human.Line(name), guess)
+		}
+	}
 }
 
 // choices is the annotation of a flag that holds the few words that it takes.
@@ -81,7 +107,7 @@ func oneOf(flag, word string, words ...string) error {
 		return nil
 	}
 	last := len(words) - 1
-	return usagef("--%s is %s, not %q", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word)
+	return usagef("--%s is %s, not %q%s", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word, didYouMean(word, words))
 }
 
 // filled makes a check that flags, where they are given, are not empty. The message names the flag.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -103,6 +104,9 @@ next start online sends the new results, as an import. Commands that read are of
 			if err := o.checkWait(args); err != nil {
 				return err
 			}
+			if _, err := overridesOf(o.set); err != nil {
+				return err
+			}
 			location, ws, err := startArgs(a, cmd, args, o.file)
 			if err != nil {
 				return err
@@ -155,6 +159,9 @@ next start online sends the new results, as an import. Commands that read are of
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
 // to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
+	if file == "" && cmd.Flags().Changed("file") {
+		return "", "", usagef("-f names no file: its value is empty")
+	}
 	if file == "" {
 		return a.workspaceArg(cmd, args)
 	}
@@ -225,6 +232,9 @@ func (o *limitOptions) parse() (limits, error) {
 		if err != nil {
 			return l, usagef("--memory: %v", err)
 		}
+		if n < 1<<20 {
+			return l, usagef("--memory %s is %s: give it a unit, as 8GiB", o.memory, human.Bytes(n))
+		}
 		l.memory = n
 	}
 	for _, r := range o.resources {
@@ -248,6 +258,14 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	if o.file != "" {
 		// A faulty command line leaves no repository behind.
+		if o.as != "" {
+			if err := checkName("workspace", o.as); err != nil {
+				return err
+			}
+		}
+		if err := checkResultFlags(&o.results, o.publish); err != nil {
+			return err
+		}
 		if _, err := saidRuns(a, &o.runs); err != nil {
 			return err
 		}
@@ -256,7 +274,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 				return err
 			}
 		}
-		if location, err = repositoryFor(a, location, o.file); err != nil {
+		if location, err = repositoryFor(ctx, a, location, ws, o, settings.Set); err != nil {
 			return err
 		}
 	}
@@ -267,7 +285,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	defer r.Close()
 	r.SayRoom(o.room)
 	if o.file != "" {
-		ws, err = deployShort(ctx, a, r, ws, o.file)
+		ws, err = deployShort(ctx, a, r, ws, o, settings.Set)
 	} else {
 		ws, err = a.named(ctx, r, ws)
 	}
@@ -335,13 +353,20 @@ func unknownOffline(r *repo.Repo, err error) error {
 
 // repositoryFor finds the repository of a package file: the one named, the one above the
 // file, or a new one beside it.
-func repositoryFor(a *app, location, file string) (string, error) {
-	location, root, err := findRepository(a, location, file)
+func repositoryFor(ctx context.Context, a *app, location, ws string, o *startOptions, set []workspace.Override) (string, error) {
+	location, root, err := findRepository(a, location, o.file)
 	if location != "" || err != nil {
 		return location, err
 	}
-	if err := workspace.CheckFile(file); err != nil { // it leaves nothing behind
+	if err := workspace.CheckFile(o.file); err != nil { // it leaves nothing behind
 		return "", err
+	}
+	err = inEmpty(ctx, a, func(r *repo.Repo) error { return checkStart(ctx, r, ws, o, set) })
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		return "", usagef("%s is a file, and the folder of a repository has that name: move the file away", root)
 	}
 	root, err = repo.Create(root)
 	if errors.Is(err, repo.ErrExists) {
@@ -351,6 +376,34 @@ func repositoryFor(a *app, location, file string) (string, error) {
 		a.Notef("Created repository %s", root)
 	}
 	return root, err
+}
+
+// checkStart refuses a start that would fail after it has made its workspace: a mistake leaves nothing behind.
+func checkStart(ctx context.Context, r *repo.Repo, ws string, o *startOptions, set []workspace.Override) error {
+	r.SayRoom(o.room)
+	ws, err := r.Workspaces.Planner.CheckFile(ctx, ws, o.file, set, o.filter)
+	if err != nil {
+		return err
+	}
+	if o.as != "" && o.as == ws {
+		return &workspace.TakenError{Workspace: ws, Why: "is that workspace itself"}
+	}
+	return nil
+}
+
+// inEmpty calls do with an empty repository in a temporary folder.
+func inEmpty(ctx context.Context, a *app, do func(*repo.Repo) error) error {
+	dir, err := os.MkdirTemp("", "e3-plan-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	root, err := repo.Create(dir)
+	if err != nil {
+		return err
+	}
+	defer a.repository.Store(a.repository.Load()) // no advice names the folder
+	return a.within(ctx, a.openToRead, root, do)
 }
 
 // findRepository finds the repository of a package file, or else where one would be made.
@@ -364,7 +417,7 @@ func findRepository(a *app, location, file string) (found, wanted string, err er
 		return location, "", nil
 	}
 	if _, err := os.Stat(file); err != nil {
-		return "", "", usagef("package file: %v", err)
+		return "", "", noFile(file, err)
 	}
 	if r := a.Getenv("E3_REPO"); r != "" && !hides {
 		return r, "", nil
@@ -381,17 +434,25 @@ func findRepository(a *app, location, file string) (found, wanted string, err er
 }
 
 // deployShort makes the workspace of "start -f" and links it to the file, unless it is.
-func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
-	linked, err := linkedTo(ctx, a, r, ws, file)
+func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOptions, set []workspace.Override) (string, error) {
+	linked, err := linkedTo(ctx, a, r, ws, o.file)
 	if err != nil || linked != "" {
 		return linked, err // start follows the file by itself
 	}
+	if o.filter != "" || o.as != "" || len(set) > 0 { // a deployment finds all else before it changes anything
+		if err := checkStart(ctx, r, ws, o, set); err != nil {
+			return "", err
+		}
+	}
 	collectOften()
-	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, file)
+	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, o.file)
 	if err != nil {
 		return "", err
 	}
 	a.warn(built.Warnings)
+	if slices.ContainsFunc(built.Package.Tasks, func(t record.PackageTask) bool { base, _, _ := strings.Cut(t.Name, "["); return base == ws }) && built.Package.Name != ws {
+		a.Notef("%s is the name of this workspace, and of a task; to run that task alone: e3 start -f %s --filter %[1]s", ws, human.Quoted(o.file))
+	}
 	sayDeployed(a, shown(r.Location, r), ws, built)
 	return ws, nil
 }

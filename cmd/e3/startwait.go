@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ func (o *startOptions) checkWait(args []string) error {
 		return nil
 	}
 	if most, err := time.ParseDuration(o.wait); err != nil || most < 0 {
-		return usagef("--wait takes a duration, as --wait=10m, not %q", o.wait)
+		return usagef("--wait takes a duration, as --wait=10m, not %q%s", o.wait, likelyDuration(o.wait))
 	}
 	for _, arg := range args {
 		if _, err := time.ParseDuration(arg); err == nil {
@@ -67,10 +68,11 @@ func startOnce(ctx context.Context, a *app, location, ws string, o *startOptions
 // hold garbage collections up for as long.
 func awaitFree(ctx context.Context, a *app, location, ws string, o *startOptions, tell func(*workspace.BusyError)) error {
 	if o.file != "" {
-		var err error
-		if location, err = repositoryFor(a, location, o.file); err != nil {
+		found, wanted, err := findRepository(a, location, o.file)
+		if err != nil {
 			return err
 		}
+		location = cmp.Or(found, wanted)
 	}
 	r, err := a.openToRead(ctx, location)
 	if err != nil {

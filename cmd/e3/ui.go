@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -185,7 +186,11 @@ func (k *keptUI) listen(port int) (net.Listener, error) {
 		}
 		k.Secret = ui.NewSecret() // another server of this repository may be at work: its cookies are not ours
 	}
-	return ui.Listen(port)
+	l, err := ui.Listen(port)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, usagef("port %d is in use by another program: give another --port, or leave it out for any that is free", port)
+	}
+	return l, err
 }
 
 // save writes what the next server needs, into a file that only this user can read.

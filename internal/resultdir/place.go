@@ -65,6 +65,18 @@ func PlaceOf(ctx context.Context, r *repo.Repo, ws, dir string, of []string) (*P
 	return p, p.check()
 }
 
+// CheckFolder refuses a file as the folder of results. PlaceOf does so too.
+func CheckFolder(dir string) error {
+	return notFolder(dir, strings.TrimSuffix(filepath.ToSlash(dir), "/")+"/")
+}
+
+func notFolder(path, shown string) error {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return refused("results cannot lie in %s: there is a file of that name; name a folder, as: -o results/", shown)
+	}
+	return nil
+}
+
 // realPath is the absolute path of a folder that need not exist, below the real path of the current folder.
 func realPath(dir string) (string, error) {
 	if filepath.IsAbs(dir) {
@@ -86,8 +98,8 @@ func (p *Place) check() error {
 		p.rel = "."
 		return nil
 	}
-	if info, err := os.Stat(p.path); err == nil && !info.IsDir() {
-		return p.refused("there is a file of that name; name a folder, as: -o results/")
+	if err := notFolder(p.path, p.Shown); err != nil {
+		return err
 	}
 	if slices.Contains(strings.Split(filepath.ToSlash(p.path), "/"), repo.DirName) {
 		return p.refused("that is the repository's own folder; name another, as: -o results/")

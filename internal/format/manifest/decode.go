@@ -1,7 +1,7 @@
 package manifest
 
 import (
-	"fmt"
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -75,13 +75,17 @@ var (
 // streams reports whether a mapping under the top-level key is read as a section.
 func (d *decoder) streams(key *node) bool { return key.text == "inputs" || key.text == "tasks" }
 
-// topKey enters a top-level key and reports whether its value should be read.
-func (d *decoder) topKey(key *node) bool {
+// topKey enters a top-level key, with its value if that is read whole, and reports whether its value should be read.
+func (d *decoder) topKey(key, value *node) bool {
 	if key.kind == badNode {
 		return false
 	}
 	if !slices.Contains(topKeys, key.text) {
-		d.report.add(key.pos, d.suggest(key.text, topKeys), "unknown key %q", truncate(key.text))
+		hint := ""
+		if value != nil {
+			hint = marginHint(value)
+		}
+		d.report.add(key.pos, cmp.Or(hint, d.suggest(key.text, topKeys)), "unknown key %q", truncate(key.text))
 		return false
 	}
 	if first, again := d.seen[key.text]; again {
@@ -94,7 +98,7 @@ func (d *decoder) topKey(key *node) bool {
 
 func (d *decoder) section(key *node) {
 	d.current = ""
-	if d.topKey(key) {
+	if d.topKey(key, nil) {
 		d.current = key.text
 	}
 }
@@ -109,7 +113,7 @@ func (d *decoder) entry(key, value *node) {
 }
 
 func (d *decoder) field(key, value *node) {
-	if !d.topKey(key) {
+	if !d.topKey(key, value) {
 		return
 	}
 	def := d.def
@@ -124,7 +128,7 @@ func (d *decoder) field(key, value *node) {
 	case "name":
 		def.Name = d.text("name", value)
 		if value.kind == stringNode && !notation.ValidName(def.Name) {
-			d.report.add(value.pos, nameRule, "%q is not a package name", truncate(def.Name))
+			d.report.add(value.pos, nameHint(nameRule, def.Name), "%q is not a package name", truncate(def.Name))
 		}
 	case "version":
 		if v, ok := d.version("version", value); ok {
@@ -174,7 +178,7 @@ func (d *decoder) finish() {
 		d.report.add(top, "add \"e3: 1\"", "the key e3, the number of the file format, is missing")
 	}
 	if _, ok := d.seen["name"]; !ok {
-		d.report.add(top, "", "the package has no name")
+		d.report.add(top, "add name:, as name: forecast", "the package has no name")
 	}
 	d.limitResources()
 	d.shared = nil
@@ -216,7 +220,7 @@ func (d *decoder) input(key, value *node) {
 	before := len(d.report.errs)
 	where := "input " + truncate(key.text)
 	if !ValidInputName(key.text) {
-		d.report.add(key.pos, inputNameRule, "%q is not an input name", truncate(key.text))
+		d.report.add(key.pos, nameHint(inputNameRule, key.text), "%q is not an input name", truncate(key.text))
 	}
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
@@ -228,7 +232,7 @@ func (d *decoder) input(key, value *node) {
 		d.fields(where, value, inputKeys, func(key, v *node) {
 			if slices.Contains(inputSources, key.text) {
 				if sources++; sources > 1 {
-					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files, value, params and url", where)
+					d.report.add(key.pos, "each is an input of its own", "%s: more than one of file, dir, glob, files, value, params and url", where)
 					return
 				}
 			}
@@ -271,7 +275,7 @@ func (d *decoder) input(key, value *node) {
 				in.Description = d.text(where+": description", v)
 			}
 		})
-		if sources == 0 {
+		if sources == 0 && len(d.report.errs) == before { // a mistyped one is reported already
 			d.report.add(value.pos, "", "%s: one of file, dir, glob, files, value, params and url is needed", where)
 		}
 	}
@@ -331,6 +335,19 @@ func (d *decoder) value(where string, n *node) any {
 	return number
 }
 
+// missing reports that a mapping lacks a key, unless a fault in it is reported already, which may be the key misspelt.
+func (d *decoder) missing(n *node, hint, format string, args ...any) {
+	for i := 0; i < len(n.list); i += 2 {
+		key := n.list[i].pos
+		for _, e := range d.report.errs {
+			if e.Line == int(key.Line) && e.Column == int(key.Column) {
+				return
+			}
+		}
+	}
+	d.report.add(n.pos, hint, format, args...)
+}
+
 // fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed
 // on.
 func (d *decoder) fields(where string, n *node, known []string, each func(key, value *node)) {
@@ -383,14 +400,10 @@ func (d *decoder) wrongType(where string, n *node, want string) {
 	if n.kind == badNode {
 		return
 	}
-	hint := ""
-	switch n.kind {
-	case boolNode, intNode, floatNode:
-		if want == "a string" {
-			hint = fmt.Sprintf("quote it: %q", n.text)
-		}
+	if d.report.full() {
+		return
 	}
-	d.report.add(n.pos, hint, "%s: want %s, not %s", where, want, n.kind)
+	d.report.add(n.pos, typeHint(n, want), "%s: want %s, not %s", where, want, n.kind)
 }
 
 func (d *decoder) text(where string, n *node) string {
@@ -406,7 +419,7 @@ func (d *decoder) room(where string, n *node) Room {
 	text := d.text(where, n)
 	room, ok := ParseRoom(text)
 	if !ok && n.kind == stringNode {
-		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
+		d.report.add(n.pos, didYouMean(text, slices.Values([]string{"open", "closed"})), "%s: %q is neither open nor closed", where, truncate(text))
 	}
 	return room
 }
@@ -432,7 +445,7 @@ func (d *decoder) suggest(word string, known []string) string {
 	if d.report.full() {
 		return ""
 	}
-	if hint := elsewhere(word, known); hint != "" {
+	if hint := cmp.Or(elsewhere(word, known), gluedHint(word, known)); hint != "" {
 		return hint
 	}
 	return didYouMean(word, slices.Values(known))

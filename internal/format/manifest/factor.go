@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -302,6 +303,10 @@ func (d matrixReader) joinEntries(where string, n *node) []entry {
 // itemsOf reads the use of a source: its text, or a mapping with further settings. The result is nil after a fault.
 func (d matrixReader) itemsOf(where, name string, n *node) *itemsOf {
 	f := &itemsOf{pos: n.pos, name: name, withAll: true}
+	if first, last, is := numberRange(n.text); n.kind == stringNode && is {
+		d.report.add(n.pos, fmt.Sprintf("write each number: [%d, %d, …, %d]", first, first+1, last), "%s: a range of numbers is no list", where)
+		return nil
+	}
 	if n.kind == stringNode {
 		return d.sourceItems(where, f, n)
 	}

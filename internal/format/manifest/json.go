@@ -181,7 +181,7 @@ func (r *jsonReader) value(tok json.Token, depth int) (node, *syntaxError) {
 	case nil:
 		return n, r.end()
 	case json.RawMessage:
-		n.kind = nullNode
+		n.kind, n.text = nullNode, "null"
 	case bool:
 		n.kind, n.text = boolNode, strconv.FormatBool(tok)
 		if tok {

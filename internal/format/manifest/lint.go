@@ -1,8 +1,11 @@
 package manifest
 
 import (
+	"errors"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 
@@ -20,6 +23,9 @@ func (w Warning) String() string { return (*Error)(&w).Error() }
 func Lint(d *Definition) []Warning {
 	l := linter{def: d, shell: syntax.NewParser()}
 	l.unusedInputs()
+	if len(d.Tasks) == 0 && len(d.Families) == 0 {
+		l.warn(Pos{1, 1}, "there are no tasks, so nothing runs: write them below tasks:")
+	}
 	var last *Spec
 	for i := range d.Tasks {
 		if t := &d.Tasks[i]; t.Spec != last {
@@ -124,8 +130,10 @@ func (l *linter) task(t *Task) {
 	for i := range t.Items {
 		names = append(names, t.Items[i].Name)
 	}
+	l.literal(t)
 	if t.Command.Shell != "" {
 		l.placeholders(t, names)
+		l.quotes(t)
 		declared := make(map[string]bool, len(names))
 		for _, name := range names {
 			declared[name] = true
@@ -138,6 +146,7 @@ func (l *linter) task(t *Task) {
 		}
 		return
 	}
+	l.variables(t, names)
 	for _, arg := range t.Command.Argv {
 		for {
 			_, name, after, ok := cutBraces(arg)
@@ -153,3 +162,72 @@ func (l *linter) task(t *Task) {
 		}
 	}
 }
+
+// variables warns of names of the task as a shell would expand them, in a list of arguments, which no shell reads. A
+// program that is given code with -c may read them.
+func (l *linter) variables(t *Task, names []string) {
+	if argv := t.Command.Argv; len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
+		l.warn(t.RunPos, "task %s: run is a list of one argument with spaces, which is the name of a program then; write each argument by itself, or run: as one text", t.Base)
+	}
+	if slices.Contains(t.Command.Argv, "-c") || slices.Contains(t.Command.Argv, "-e") {
+		return
+	}
+	for _, arg := range t.Command.Argv {
+		for _, m := range expanded().FindAllStringSubmatch(arg, -1) {
+			if name := m[1] + m[2]; slices.Contains(names, name) {
+				l.warn(t.RunPos, "task %s: run is a list, which no shell reads, so %s stays as it is; write {%s}, or run: as one text", t.Base, m[0], name)
+				return
+			}
+		}
+	}
+}
+
+// literal warns of values of env that a shell would expand.
+func (l *linter) literal(t *Task) {
+	if t.Env == nil {
+		return
+	}
+	for i := range t.Env.Set {
+		if v := &t.Env.Set[i]; expands(v.Value) || expands(v.Value+"/") {
+			l.warn(t.Pos, "task %s: env: %s is the text %s as it is; a variable of this machine is passed with pass_env: [NAME]", t.Base, v.Name, truncate(v.Value))
+		}
+	}
+}
+
+// quotes warns of a script that bash will refuse, or whose quotes are none.
+func (l *linter) quotes(t *Task) {
+	script := t.Command.Shell
+	if len(script) > maxScript || plainlyQuoted(script) && !strings.ContainsAny(script, typographic) {
+		return
+	}
+	file, err := l.shell.Parse(strings.NewReader(script), "")
+	var fault syntax.ParseError
+	if errors.As(err, &fault) {
+		l.warn(t.RunPos, "task %s: line %d of the script is no complete command: %s", t.Base, fault.Pos.Line(), fault.Text)
+	}
+	if err != nil || !strings.ContainsAny(script, typographic) {
+		return
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		call, ok := node.(*syntax.CallExpr)
+		if !ok || file == nil {
+			return true
+		}
+		for _, word := range call.Args {
+			if lit, ok := word.Parts[0].(*syntax.Lit); ok && strings.ContainsAny(lit.Value, typographic) {
+				l.warn(t.RunPos, "task %s: line %d of the script has typographic quotes, which bash takes as letters; write \" or '", t.Base, lit.Pos().Line())
+				file = nil
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// typographic are the quotes of word processors.
+const typographic = "“”„‘’"
+
+// expanded finds variables as a shell expands them.
+var expanded = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$(?:([a-z_][A-Za-z0-9_]*)|\{([a-z_][A-Za-z0-9_]*)\})`)
+})

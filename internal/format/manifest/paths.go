@@ -40,6 +40,10 @@ func cleanPath(s string) (clean, fault, hint string) {
 // projectPath reads the path of an input that links to the project's files.
 func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 	s := n.text
+	if n.kind == listNode {
+		d.report.add(n.pos, "an input has one; several are a dir: or a glob:, or inputs of their own", "%s: want a string, not a list", where)
+		return ""
+	}
 	if n.kind != stringNode {
 		d.wrongType(where, n, "a string")
 		return ""
@@ -47,6 +51,8 @@ func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 	clean, fault, hint := cleanPath(s)
 	switch {
 	case fault != "":
+	case expands(s):
+		fault, hint = "~ and variables are not replaced here", "paths are relative to the folder of the package file; copy or link the data into it"
 	case kind == FileInput && strings.HasSuffix(s, "/"):
 		fault, hint = "the path ends in /, as a directory's", "use dir:"
 	case kind == GlobInput:

@@ -54,7 +54,7 @@ var policyKeys = map[string]func(p *policyReader, where string, n *node){
 		case text == record.OnLostKill.String():
 			p.OnLost = record.OnLostKill
 		case n.kind == stringNode:
-			p.report.add(n.pos, "", "%s: %q is neither keep nor kill", where, truncate(text))
+			p.report.add(n.pos, didYouMean(text, slices.Values([]string{"keep", "kill"})), "%s: %q is neither keep nor kill", where, truncate(text))
 		}
 	},
 	"may_fail": func(p *policyReader, where string, n *node) { p.MayFail, _ = p.boolean(where, n) },
@@ -131,7 +131,7 @@ func (p *policyReader) readRetries(where string, n *node) {
 			}
 		})
 		if most == nil && lost == nil {
-			p.report.add(n.pos, "", "%s: max, the number of retries, is missing", where)
+			p.missing(n, "", "%s: max, the number of retries, is missing", where)
 		}
 		if on == nil || len(p.report.errs) > before {
 			break
@@ -209,7 +209,7 @@ func (p *policyReader) readGrowth(where string, n *node) {
 		}
 	})
 	if !given {
-		p.report.add(n.pos, "add memory: x2", "%s: memory, by how much it grows, is missing", where)
+		p.missing(n, "add memory: x2", "%s: memory, by how much it grows, is missing", where)
 	}
 }
 
@@ -272,9 +272,13 @@ func (p *policyReader) readResources(where string, n *node) {
 		case !notation.ValidName(key.text):
 			p.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, truncate(key.text))
 		default:
-			if like := p.suggest(key.text, []string{"cpu", "memory"}); like != "" && v.kind == stringNode {
+			like := p.suggest(key.text, []string{"cpu", "memory"})
+			if like != "" && v.kind == stringNode {
 				p.report.add(key.pos, like, "%s: unknown key %q", where, key.text)
 				return
+			}
+			if like != "" {
+				p.def.doubts = append(p.def.doubts, Warning(faultAt(p.report.file, key.pos, like, "%s: %s is a resource of that name, which only --resource bounds", where, key.text)))
 			}
 			name := p.intern(key.text)
 			p.Resources = append(p.Resources, record.Amount{Name: name, Value: p.amount(where+": "+key.text, v)})

@@ -35,7 +35,7 @@ func (d *resultsDecoder) read(n *node) {
 			}
 		})
 		if d.at == (Pos{}) {
-			d.report.add(n.pos, "add dir: with a folder beside the package file", "results: no folder is named")
+			d.missing(n, "add dir: with a folder beside the package file", "results: no folder is named")
 		}
 	default:
 		d.wrongType("results", n, "a folder such as results/")

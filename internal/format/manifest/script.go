@@ -143,7 +143,7 @@ func plainlyQuoted(script string) bool {
 			}
 		}
 	}
-	return true
+	return !inside
 }
 
 // alternate reports whether p is ${name+word} or ${name:+word}, whose result is word and never the variable's value.

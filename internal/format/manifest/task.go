@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ func (d *decoder) task(key, value *node) {
 	before := len(d.report.errs)
 	where := "task " + truncate(key.text)
 	if !notation.ValidName(key.text) {
-		d.report.add(key.pos, nameRule, "%q is not a task name", truncate(key.text))
+		d.report.add(key.pos, nameHint(nameRule, key.text), "%q is not a task name", truncate(key.text))
 	}
 	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}
 	var refs []wire
@@ -68,7 +69,9 @@ func (d *decoder) task(key, value *node) {
 	var toolsPos Pos
 	var environment *node
 	var run, out bool
-	if value.kind != mapNode {
+	if value.kind != mapNode && value.kind != nullNode && slices.Contains(taskKeys, key.text) {
+		d.report.add(key.pos, "indent it deeper than the name of its task", "%q is at the place of a task's name, and a key of tasks", key.text)
+	} else if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping with at least out and run")
 	} else {
 		d.fields(where, value, taskKeys, func(key, v *node) {
@@ -157,7 +160,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			}
 			seen[name] = item.pos
 			if !ValidInputName(name) {
-				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, truncate(name))
+				d.report.add(item.pos, sourceHint(item.text), "%s: %q cannot be the name of a variable", where, truncate(name))
 				continue
 			}
 			wires = append(wires, wire{name: d.intern(name), source: item.text, pos: item.pos})
@@ -223,7 +226,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 		}
 	})
 	if !ok {
-		d.report.add(n.pos, "write {from: source}", "%s: the source is missing", where)
+		d.missing(n, "write {from: source}", "%s: the source is missing", where)
 	}
 	if needed != nil && listed != nil && !w.gather.manifest {
 		d.report.add(listed.pos, "remove it", "%s: a fan-in with need has a manifest, which lists what is missing", where)
@@ -264,7 +267,7 @@ func (d *policyReader) outputs(where string, n *node, spec *Spec) {
 	spec.Several = true
 	d.members(where, n, "output", func(key, v *node) {
 		if !ValidInputName(key.text) {
-			d.report.add(key.pos, inputNameRule, "%s: %q is not an output name", where, truncate(key.text))
+			d.report.add(key.pos, cmp.Or(gluedHint(key.text, outputKeys), nameHint(inputNameRule, key.text)), "%s: %q is not an output name", where, truncate(key.text))
 			return
 		}
 		spec.Outputs = append(spec.Outputs, d.output(where+": "+key.text, v, d.intern(key.text), true))

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"e3/internal/format/notation"
@@ -21,11 +20,19 @@ func (d *decoder) duration(where string, n *node) time.Duration {
 		if t, ok := notation.ParseDuration(n.text); ok {
 			return t
 		}
-		d.report.add(n.pos, "", "%s: %q is not %s", where, truncate(n.text), want)
+		d.report.add(n.pos, writeIt(notation.LikelyDuration(n.text)), "%s: %q is not %s", where, truncate(n.text), want)
 	default:
 		d.wrongType(where, n, want)
 	}
 	return 0
+}
+
+// writeIt is the hint to write a text instead; "": there is none.
+func writeIt(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "write " + text
 }
 
 // size reads an amount of memory: a string with a unit or a whole number of bytes.
@@ -41,11 +48,7 @@ func (d *decoder) size(where string, n *node) int64 {
 		if bytes, ok := notation.ParseSize(n.text); ok && bytes > 0 {
 			return bytes
 		}
-		hint := ""
-		if last := strings.TrimRight(n.text, "i"); last != "" && strings.HasSuffix(n.text, "i") || len(n.text) > 0 && strings.IndexByte("kKMGTP", n.text[len(n.text)-1]) >= 0 {
-			hint = "write " + n.text + "B"
-		}
-		d.report.add(n.pos, hint, "%s: %q is not %s", where, truncate(n.text), want)
+		d.report.add(n.pos, writeIt(notation.LikelySize(n.text)), "%s: %q is not %s", where, truncate(n.text), want)
 	default:
 		d.wrongType(where, n, want)
 	}

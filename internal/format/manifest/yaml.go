@@ -66,13 +66,13 @@ func (c *yamlReader) parse(data []byte) (*yaml.Node, *syntaxError) {
 	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
 		return nil, &syntaxError{Pos{c.line + 1, 1}, emptyFile, "a package file begins with \"e3: 1\""}
 	case err != nil:
-		return nil, c.syntax(err)
+		return nil, c.syntax(err, data)
 	}
 	switch err := loader.Load(&next); {
 	case err == nil:
 		return nil, &syntaxError{c.pos(&next), "a second YAML document begins here", onePackage}
 	case !errors.Is(err, io.EOF):
-		return nil, c.syntax(err)
+		return nil, c.syntax(err, data)
 	}
 	return doc.Content[0], nil
 }
@@ -91,7 +91,7 @@ func possibleNodes(data []byte) int {
 }
 
 // syntax translates an error of the YAML library.
-func (c *yamlReader) syntax(err error) *syntaxError {
+func (c *yamlReader) syntax(err error, data []byte) *syntaxError {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
 		return &syntaxError{Pos{c.line + 1, 1}, err.Error(), ""}
@@ -107,12 +107,7 @@ func (c *yamlReader) syntax(err error) *syntaxError {
 			s.msg += fmt.Sprintf(" (begun at %d:%d)", int32(load.ContextMark.Line)+c.line, load.ContextMark.Column)
 		}
 	}
-	switch {
-	case strings.Contains(load.Message, "cannot start any token"):
-		s.hint = "indent with spaces, and quote text that begins with a special character"
-	case strings.Contains(load.Message, "mapping values are not allowed"):
-		s.hint = "quote text that contains \": \""
-	}
+	s.hint = syntaxHint(load, data, int(c.line))
 	return s
 }
 

@@ -19,6 +19,8 @@ var durationUnits = []unit{
 	{"h", float64(time.Hour)}, {"d", 24 * float64(time.Hour)},
 }
 
+var withWeeks = append([]unit{{"w", 7 * 24 * float64(time.Hour)}}, durationUnits...)
+
 var sizeUnits = []unit{
 	{"B", 1},
 	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"PB", 1e15},
@@ -80,17 +82,16 @@ func SizeOf(s string) (int64, error) {
 	}
 	n, ok := ParseSize(s)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a size like 2GiB or 512MB", s)
+		return 0, fmt.Errorf("%q is not a size like 2GiB or 512MB%s", s, meant(LikelySize(s)))
 	}
 	return n, nil
 }
 
 // DurationOf reads a duration given to a command or a setting: the forms of ParseDuration, and weeks, as in "2w".
 func DurationOf(s string) (time.Duration, error) {
-	weeks := unit{"w", 7 * 24 * float64(time.Hour)}
-	d, ok := parseTime(s, append([]unit{weeks}, durationUnits...))
+	d, ok := parseTime(s, withWeeks)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a duration like 2w, 30d or 12h", s)
+		return 0, fmt.Errorf("%q is not a duration like 2w, 30d or 12h%s", s, meant(LikelyDuration(s)))
 	}
 	return d, nil
 }

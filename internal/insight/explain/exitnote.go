@@ -13,6 +13,13 @@ func Note(message string) string {
 		name, _, _ := strings.Cut(message[len("output "):], ":")
 		return fmt.Sprintf("the command wrote no file. One that only checks something may end with: touch \"$%s\"", name)
 	}
+	if rest, ok := strings.CutPrefix(message, "output "); ok && strings.HasSuffix(message, ", found a directory") {
+		if _, path, at := strings.Cut(strings.TrimSuffix(rest, ", found a directory"), ": expected a file at "); at {
+			if path, err := strconv.Unquote(path); err == nil {
+				return fmt.Sprintf("a directory is declared with a slash at its end: out: %s/", path)
+			}
+		}
+	}
 	return ExitNote(message)
 }
 
