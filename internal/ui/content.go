@@ -333,7 +333,7 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 func (p *preview) chart(as shownAs, data []byte) bool {
 	list, reason := report.ChartsOf(report.Plotted{Name: as.name, Plot: as.view.Plot}, data)
 	if len(list) > 0 {
-		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing })
+		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing(report.Look{}) })
 	}
 	if reason != "" {
 		p.Note = "not drawn: " + reason
