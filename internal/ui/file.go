@@ -134,22 +134,6 @@ func (b *fileBody) parts() {
 	}
 }
 
-// WriteCharts writes charts as a file of their own.
-func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []string, o Options) error {
-	f := &frame{Title: human.Line(title), Place: at("charts"), Repository: o.Repository, Version: o.Version, Made: o.Now(), Alone: true, to: func(Place) string { return "" }}
-	for _, n := range notes {
-		f.Notes = append(f.Notes, human.Line(n))
-	}
-	f.Crumbs = []crumb{{title, ""}}
-	f.seal("", false)
-	figures := make([]report.Figure, len(charts))
-	for i := range charts {
-		figures[i] = charts[i].Figure()
-	}
-	_, err := w.Write(f.write(chartsBody(figures)))
-	return err
-}
-
 // seal makes the page a file: its style and its script are in it, and a policy forbids everything else. Documents in
 // frames may have styles of their own, since the page's policy also applies to frames without an address.
 func (f *frame) seal(script string, frames bool) {
