@@ -146,6 +146,24 @@ func TestSweepIsOneChart(t *testing.T) {
 	})
 }
 
+// TestTwoRunsInTwoClicks: the first click picks a run, the second one compares it with another; the earlier one is A.
+func TestTwoRunsInTwoClicks(t *testing.T) {
+	b := newBench(t)
+	b.sweep()
+	b.serve(ui.Options{})
+	page := b.page("/history?w=prod")
+	wantIn(t, page, "what changed")
+	url, _ := link(t, page, `<a href="(/history[^"]*a=0194fdc2[^"]*)">(compare with…)`)
+	page = b.page(url)
+	wantIn(t, page, "<b>picked</b>", "Compare run <b>0194fdc2-fa2f-7cc0</b>")
+	url, _ = link(t, page, `<a href="(/compare[^"]*)">(compare with 0194fdc2-fa2f-7cc0)`)
+	page = b.page(url)
+	wantIn(t, page, "A: prod@0194fdc1-fa2f-7cc0-81d3-ff12045b73c8", "B: @0194fdc2-fa2f-7cc0-81d3-ff12045b73c8")
+	if status, _ := b.get("/history?w=prod&a=0194fdc3-fa2f-7cc0-81d3-ff12045b73c8"); status != 404 {
+		t.Errorf("a run that there is not: status %d, want 404", status)
+	}
+}
+
 // TestScatter: a metric against a parameter, with a point for each row.
 func TestScatter(t *testing.T) {
 	b := newBench(t)

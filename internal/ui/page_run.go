@@ -25,11 +25,18 @@ func (b *runBody) page(f *frame) h.Node {
 		button("Cancel this run")))
 	return h.Group{
 		h.El("header.head", b.head(f),
-			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before)))), cancel),
+			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before))), b.trials(f)), cancel),
 		h.El("div.pair", b.waiting(f), b.failures(), b.criticalPath(f)),
 		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),
 	}
+}
+
+// trials are links to the run's metrics and curves.
+func (b *runBody) trials(f *frame) h.Node {
+	side := f.Workspace + "@" + b.Run.RunID
+	table, curves := f.To(viewTable, "sides", side), f.To(viewTable, "sides", side, "view", trialsCurves)
+	return h.If(table != "", link(table, h.Text("Metrics")), h.Text(" "), link(curves, h.Text("Curves")))
 }
 
 // view is the view of a run that the address chooses.

@@ -133,6 +133,7 @@ func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
+	add("Made from", r.From)
 	add("Set", human.Truncate(r.Set.String(), 400))
 	if r.FailedTask == "" {
 		add("Error", human.Truncate(r.Error, 400))
