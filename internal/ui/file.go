@@ -124,9 +124,9 @@ func (b *fileBody) parts() {
 		name, id string
 		is       bool
 	}{
-		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Graph", "graph", true}, {"Timeline", "timeline", true}, {"Tasks", "tasks", true},
-		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
-		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Logs", "logs", true},
+		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
+		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Tasks", "tasks", true}, {"Timeline", "timeline", true}, {"Graph", "graph", true},
+		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Logs", "logs", true},
 	} {
 		if p.is {
 			b.Parts = append(b.Parts, tab{Name: p.name, URL: "#" + p.id})
