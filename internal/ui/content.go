@@ -323,7 +323,8 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 			p.Text = indented(data)
 			return
 		}
-		p.Text = clipped(data, p)
+		shown := report.Prose(as.name, clipped(data, p))
+		p.Text, p.Prose = shown.Text, shown.Prose
 	default:
 		p.Note = human.Bytes(int64(len(data))) + " in a format that cannot be shown"
 	}

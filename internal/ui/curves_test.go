@@ -226,3 +226,21 @@ func TestTableOfManyRows(t *testing.T) {
 		}
 	})
 }
+
+// TestMarkdownReports: a report in Markdown is rendered in the page and in the file of a run, and nothing in it is more than text.
+func TestMarkdownReports(t *testing.T) {
+	const text = "# Summary\n\nAll **four** agree, [see](https://example.org/x) and [this](javascript:alert).\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n<script>document.title=\"pwned\"</script>\n\n![p](http://evil.example/x.png)\n"
+	b := newBench(t)
+	b.run(false, made{name: "report", state: runview.TaskSuccess, file: "report.md", output: text, kind: "report"})
+	b.serve(ui.Options{})
+	a := newArchive(t)
+	a.add(part{name: "report", state: runview.TaskSuccess, outputs: []output{{"", "report.md", "report", text}}})
+	a.store()
+	for name, page := range map[string]string{"page": b.page("/task?w=prod&t=report&view=data"), "file": a.page()} {
+		wantIn(t, page, `<div class="prose"><h3>Summary</h3>`, "<strong>four</strong>", `<a href="https://example.org/x" rel="noopener noreferrer nofollow">see</a> and this.`,
+			`<td class="num">2</td>`, "&lt;script&gt;", "[picture: p]")
+		if strings.Contains(page, "evil.example") || strings.Contains(page, "javascript:") {
+			t.Errorf("the %s holds an address that it must not: %s", name, page)
+		}
+	}
+}

@@ -160,6 +160,8 @@ func content(c *report.Content, label string) h.Node {
 		return h.Group{values(label, c.Table), note(c.Table.Note)}
 	case c.Image != "":
 		return h.El("div.paper", h.El("img", h.Attr("src", c.Image), h.Attr("alt", label)))
+	case c.Prose != nil:
+		return h.El("div.prose", c.Prose)
 	case c.Text != "":
 		return block("text", h.Text(c.Text))
 	}
