@@ -47,9 +47,11 @@ type StartOptions struct {
 	Force       bool
 	Filter      string
 	FailFast    bool
-	Strict      bool       // tasks that may fail fail the run as others do
-	NoWait      bool       // end when all remaining tasks wait for a person
-	Set         []Override // values of inputs for this run alone
+	Strict      bool            // tasks that may fail fail the run as others do
+	NoWait      bool            // end when all remaining tasks wait for a person
+	Set         []Override      // values of inputs for this run alone
+	From        string          // the workspace from which this one was made for the run, for the history
+	Given       events.Settings // what it was given then, for the history
 	Publish     Publishing
 	Durability  Durability
 	FileNamed   bool               // the followed package file was named, so the current folder does not matter
@@ -399,9 +401,13 @@ func (r *run) recorded(ctx context.Context) (err error) {
 
 // draftStarted makes the first event. Its time is the record's, so that both agree.
 func (r *run) draftStarted() {
+	set := r.set
+	if r.o.From != "" {
+		set = r.o.Given
+	}
 	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
 		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Git: r.git, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
+		Filter: r.o.Filter, Force: r.o.Force, Set: set, From: r.o.From, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
 	}}, 0)
 	r.first = &e
 }

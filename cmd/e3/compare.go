@@ -20,12 +20,14 @@ import (
 )
 
 type compareOptions struct {
-	all   bool
-	best  []string
-	sort  string
-	asCSV bool
-	plots string // a page to write
-	force bool
+	all    bool
+	best   []string
+	where  []string
+	family string
+	sort   string
+	asCSV  bool
+	plots  string // a page to write
+	force  bool
 }
 
 func newCompare(a *app) *cobra.Command {
@@ -39,6 +41,10 @@ took. A side is a workspace, a pattern of workspaces ('exp*'), or a run as "e3 d
 Where the metrics are those of a matrix, there is a row for each item. An input that is a file or a directory shows the
 beginning of its hash.
 
+--where shows only rows with a value of a parameter; the same name twice means either value. --family shows only the metrics of
+one task. Rows without metrics are named below the table. A number has at most six digits of a fraction; --csv and --json have
+all of them.
+
 With --plots, outputs marked "kind: plot" that are tables are drawn in a page: a chart for each, with a line for each side and item.
 
 The best value of a metric has an asterisk. Its name tells which value that is (accuracy, loss, rmse, …), or --best does:
@@ -46,6 +52,7 @@ The best value of a metric has an asterisk. Its name tells which value that is (
 		Example: `  e3 compare . dev exp1 'exp*'
   e3 compare . dev 'exp*' --sort -accuracy
   e3 compare . dev --best rank=lower --all
+  e3 compare . sweep --where depth=4 --where rate=0.1 --where rate=0.3
   e3 compare . 'exp*' --csv > experiments.csv
   e3 compare . dev 'exp*' --plots curves.html`,
 		ValidArgsFunction: completeWorkspace(a),
@@ -66,6 +73,8 @@ The best value of a metric has an asterisk. Its name tells which value that is (
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "also parameters that are the same everywhere")
 	f.StringArrayVar(&o.best, "best", nil, "lower or higher, or name=lower, name=higher for one metric (repeatable)")
+	f.StringArrayVar(&o.where, "where", nil, "only rows with this value of a parameter, as rate=0.1; also of side and item (repeatable)")
+	f.StringVar(&o.family, "family", "", "only the metrics of this `task`, and rows that have one")
 	f.StringVar(&o.sort, "sort", "", "sort by a column, with a leading - from the greatest: a parameter, a metric, side, item or time")
 	f.BoolVar(&o.asCSV, "csv", false, "print CSV")
 	f.StringVar(&o.plots, "plots", "", "write the plots as a page to this `file`")
@@ -86,7 +95,11 @@ func compareArgs(a *app, cmd *cobra.Command, args []string) (location string, si
 
 // table are the options of the table.
 func (o *compareOptions) table(a *app) (compare.TableOptions, error) {
-	opts := compare.TableOptions{All: o.all, Best: map[string]compare.Better{}, Sort: o.sort}
+	opts := compare.TableOptions{All: o.all, Family: o.family, Best: map[string]compare.Better{}, Sort: o.sort}
+	var err error
+	if opts.Where, err = compare.ParseWhere(o.where); err != nil {
+		return opts, usagef("--where: %v", err)
+	}
 	for _, arg := range o.best {
 		name, better, named := strings.Cut(arg, "=")
 		if !named {
@@ -109,7 +122,7 @@ func runCompare(ctx context.Context, a *app, r *repo.Repo, args []string, opts c
 		return err
 	}
 	if o.plots != "" {
-		if err := writePlots(ctx, a, r, sides, o); err != nil {
+		if err := writePlots(ctx, a, r, sides, opts.Where, o); err != nil {
 			return err
 		}
 	}
@@ -155,54 +168,39 @@ func sayOutdated(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side
 	return nil
 }
 
-// heads are the columns of a table.
-func heads(t *compare.Table) (list []string, items bool) {
-	items = t.HasItems()
-	list = []string{"side"}
-	if items {
-		list = append(list, "item")
-	}
-	list = append(list, t.Params...)
-	for _, c := range t.Metrics {
-		list = append(list, c.Name)
-	}
-	return list, items
-}
-
-// cells are those of a row, apart from the time.
-func cells(t *compare.Table, i int, items bool, metric func(c *compare.Column, text string) string) []string {
-	r := t.Rows[i]
-	row := []string{r.Side}
-	if items {
-		row = append(row, r.Item)
-	}
-	for _, name := range t.Params {
-		row = append(row, compare.Plain(r.Params[name]))
-	}
-	for _, c := range t.Metrics {
-		row = append(row, metric(c, compare.Plain(r.Metrics[c.Name])))
-	}
-	return row
-}
-
 func writeTable(w io.Writer, t *compare.Table) {
 	const most = 40 // bytes of a value
-	list, items := heads(t)
-	right := map[int]bool{len(list): true}
-	for i := len(list) - len(t.Metrics); i < len(list); i++ {
-		right[i] = true
+	list, bare := t.Leads(), t.Bare()
+	cells := make([][]string, len(t.Metrics)) // by metric and row
+	for k, c := range t.Metrics {
+		texts, pads := t.Cells(c)
+		for i := range texts {
+			texts[i] = human.Truncate(texts[i], most)
+			if slices.Contains(c.Best, i) {
+				texts[i] += "*"
+			} else {
+				texts[i] += " "
+			}
+			texts[i] += strings.Repeat(" ", pads[i])
+		}
+		cells[k] = texts
 	}
-	out := &render.Table{Right: right}
+	out := &render.Table{Right: map[int]bool{len(list) + len(t.Metrics): true}}
+	for _, c := range t.Metrics {
+		out.Right[len(list)] = true
+		list = append(list, c.Name)
+	}
 	out.Row(append(list, "time")...)
 	for i, r := range t.Rows {
-		row := cells(t, i, items, func(c *compare.Column, text string) string {
-			if slices.Contains(c.Best, i) {
-				return human.Truncate(text, most) + "*"
-			}
-			return human.Truncate(text, most) + " "
-		})
+		if bare[i] {
+			continue
+		}
+		row := t.Lead(r)
 		for k := range row {
 			row[k] = human.Truncate(row[k], most+1)
+		}
+		for k := range t.Metrics {
+			row = append(row, cells[k][i])
 		}
 		took := "-"
 		if r.Ms > 0 {
@@ -211,6 +209,9 @@ func writeTable(w io.Writer, t *compare.Table) {
 		out.Row(append(row, took)...)
 	}
 	out.Write(w, "")
+	if note := t.BareNote(); note != "" {
+		fmt.Fprintln(w, human.Line(note))
+	}
 	for _, r := range t.Rows {
 		for _, note := range r.Notes {
 			fmt.Fprintf(w, "%s: %s\n", human.Line(strings.TrimSpace(r.Side+" "+r.Item)), human.Line(note))
@@ -219,13 +220,19 @@ func writeTable(w io.Writer, t *compare.Table) {
 }
 
 func writeCSV(w io.Writer, t *compare.Table) error {
-	list, items := heads(t)
+	list := t.Leads()
+	for _, c := range t.Metrics {
+		list = append(list, c.Name)
+	}
 	out := csv.NewWriter(w)
 	if err := out.Write(append(list, "ms")); err != nil {
 		return err
 	}
-	for i, r := range t.Rows {
-		row := cells(t, i, items, func(_ *compare.Column, text string) string { return text })
+	for _, r := range t.Rows {
+		row := t.Lead(r)
+		for _, c := range t.Metrics {
+			row = append(row, compare.Plain(r.Metrics[c.Name]))
+		}
 		if err := out.Write(append(row, fmt.Sprint(r.Ms))); err != nil {
 			return err
 		}

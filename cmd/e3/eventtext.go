@@ -211,6 +211,9 @@ func startWords(d *events.Data) string {
 	if d.Filter != "" {
 		text += ", only " + d.Filter
 	}
+	if d.From != "" {
+		text += ", in a workspace made from " + d.From
+	}
 	if len(d.Set) > 0 {
 		text += ", with " + d.Set.String()
 	}

@@ -51,28 +51,8 @@ func runCells(a *app, r *runview.Report) (cells, notes []string) {
 	case r.Live:
 		long = human.Seconds(r.RanFor(a.Now())) + "…"
 	}
-	if text := human.Unheard(r.Heard.At, r.Heard.Lease, a.Now()); text != "" {
-		notes = append(notes, text)
-	}
-	if text := cancelledBy(r); text != "" && r.By != "" {
-		notes = append(notes, "cancelled "+text)
-	} else if text != "" {
-		notes = append(notes, text)
-	}
-	if r.Filter != "" {
-		notes = append(notes, "filter "+r.Filter)
-	}
-	if len(r.Set) > 0 {
-		notes = append(notes, "set "+human.Truncate(r.Set.String(), 200))
-	}
-	if r.State == record.RunFailed && r.FailedTask != "" {
-		notes = append(notes, r.FailedTask+" failed")
-	}
-	if p := r.Provenance; p != nil {
-		notes = append(notes, "imported "+runview.Whence(runview.Steps(p), a.Now())[0])
-	}
 	cells = []string{
 		human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(r.Process.Who(), "-"),
 	}
-	return cells, notes
+	return cells, r.Notes(a.Now())
 }

@@ -65,7 +65,7 @@ func branchAs(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOpti
 	}
 	a.warn(warnings)
 	a.Notef("Made workspace %s from %s%s", o.as, ws, with)
-	settings.Set = nil
+	settings.Set, settings.From, settings.Given = nil, ws, told
 	r.SayRoom("") // its package has the rooms already
 	return o.as, nil
 }

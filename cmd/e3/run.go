@@ -137,9 +137,12 @@ func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
 	if r.Waits > 0 {
 		ended = "Waits"
 	}
-	w.Field(ended, "%s", cancelledBy(r))
+	w.Field(ended, "%s", r.Cancelled())
 	w.Field("Commit", "%s", r.Git)
 	w.Field("Filter", "%s", r.Filter)
+	if r.From != "" {
+		w.Field("Made", "from %s", r.From)
+	}
 	w.Field("Set", "%s", r.Set.String())
 	w.Field("Error", "%s", runError(r))
 	w.Field("Damaged", "%s", damage(r))
@@ -176,17 +179,6 @@ func writeTasks(w *render.Sheet, r *runview.Report) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
-}
-
-// cancelledBy names the user who cancelled a run, and the reason, if they are known.
-func cancelledBy(r *runview.Report) string {
-	switch {
-	case r.By == "":
-		return r.Why
-	case r.Why == "":
-		return "by " + r.By
-	}
-	return "by " + r.By + ": " + r.Why
 }
 
 // runError is the reason why a run failed, if no task failed.

@@ -166,7 +166,7 @@ func TestScriptIsTyped(t *testing.T) {
 	if err != nil {
 		t.Skip("tsc is not on the PATH: npm install -g typescript")
 	}
-	out, err := exec.Command(tsc, "--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--moduleDetection", "force", "--module", "esnext", "static/ui.js", "static/file.js").CombinedOutput()
+	out, err := exec.Command(tsc, "--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--moduleDetection", "force", "--module", "esnext", "static/ui.js", "static/file.js", "static/curves.js").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

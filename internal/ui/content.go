@@ -323,7 +323,8 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 			p.Text = indented(data)
 			return
 		}
-		p.Text = clipped(data, p)
+		shown := report.Prose(as.name, clipped(data, p))
+		p.Text, p.Prose = shown.Text, shown.Prose
 	default:
 		p.Note = human.Bytes(int64(len(data))) + " in a format that cannot be shown"
 	}
@@ -333,7 +334,7 @@ func (p *preview) show(data []byte, kind record.Kind, as shownAs) {
 func (p *preview) chart(as shownAs, data []byte) bool {
 	list, reason := report.ChartsOf(report.Plotted{Name: as.name, Plot: as.view.Plot}, data)
 	if len(list) > 0 {
-		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing })
+		p.Chart = h.Map(list, func(c report.Chart) h.Node { return c.Drawing(report.Look{}) })
 	}
 	if reason != "" {
 		p.Note = "not drawn: " + reason

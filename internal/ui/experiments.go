@@ -5,25 +5,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 )
 
+// trialsBody is what all views of workspaces and runs side by side have.
+type trialsBody struct {
+	Sides   string   // as the command line writes them
+	Names   []string // of all workspaces
+	Where   compare.Where
+	Choices []compare.Choice
+	Notes   []string
+}
+
 // tableBody is a table of workspaces and runs, as in e3 compare.
 type tableBody struct {
-	Sides string         // as the command line writes them
-	Names []string       // of all workspaces
+	*trialsBody
 	Table *compare.Table // nil: there are no workspaces
-	Notes []string
 }
 
 // Bounds of a table.
 const (
 	maxSides   = 200
-	maxRowsOf  = 1_000
-	maxOutdate = 24 // workspaces that are asked whether their outputs are current
+	maxTrials  = 100 // rows of a page
+	maxOutdate = 24  // workspaces that are asked whether their outputs are current
+)
+
+// Views of workspaces and runs side by side.
+const (
+	trialsTable   = "table"
+	trialsCurves  = "curves"
+	trialsScatter = "scatter"
 )
 
 func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
@@ -35,16 +50,40 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &tableBody{Sides: cmp.Or(p.get("sides"), "*"), Names: names}
+	t := &trialsBody{Sides: cmp.Or(p.get("sides"), "*"), Names: names}
+	b := &tableBody{trialsBody: t}
 	if len(names) == 0 {
 		return b, nil
 	}
-	words := strings.Fields(b.Sides)
-	o := compare.TableOptions{All: p.get("all") != "", Sort: p.get("sort"), Best: map[string]compare.Better{}}
+	words := strings.Fields(t.Sides)
 	command := []string{"compare"}
 	for _, w := range words {
 		command = append(command, human.Quoted(w))
 	}
+	chosen := slices.DeleteFunc(slices.Clone(p.Query["where"]), func(s string) bool { return s == "" })
+	if t.Where, err = compare.ParseWhere(chosen); err != nil {
+		return nil, joinAsked(err)
+	}
+	for _, c := range chosen {
+		command = append(command, "--where", human.Quoted(c))
+	}
+	sides, err := compare.Sides(words, func() ([]string, error) { return names, nil })
+	if err != nil {
+		return nil, joinAskedIf(err, compare.ErrSyntax)
+	}
+	if n := len(sides); n > maxSides {
+		sides = sides[:maxSides]
+		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d sides are compared", maxSides, n))
+	}
+	switch p.get("view") {
+	case "", trialsTable, trialsScatter:
+	case trialsCurves:
+		f.command(append(command, "--plots", "curves.html")...)
+		return s.curves(ctx, f, t, sides)
+	default:
+		return nil, errAsked
+	}
+	o := compare.TableOptions{Where: t.Where, Family: p.get("family"), All: p.get("all") != "", Sort: p.get("sort"), Best: map[string]compare.Better{}}
 	for word := range strings.FieldsSeq(p.get("best")) {
 		name, better, named := strings.Cut(word, "=")
 		if !named {
@@ -59,27 +98,29 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	if o.All {
 		command = append(command, "--all")
 	}
-	f.command(append(command, flag("--sort", quotedOr(o.Sort)))...)
-	sides, err := compare.Sides(words, func() ([]string, error) { return names, nil })
-	if err != nil {
-		return nil, joinAskedIf(err, compare.ErrSyntax)
-	}
-	if n := len(sides); n > maxSides {
-		sides = sides[:maxSides]
-		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d sides are compared", maxSides, n))
-	}
+	f.command(append(command, flag("--family", quotedOr(o.Family)), flag("--sort", quotedOr(o.Sort)))...)
 	if b.Table, err = s.stores.Compare.Table(ctx, sides, o); err != nil {
 		return nil, joinAskedIf(err, compare.ErrNoColumn)
 	}
+	t.Choices = b.Table.Choices
+	if bare := b.Table.BareNote(); bare != "" {
+		t.Notes = append(t.Notes, bare)
+	}
 	for _, r := range b.Table.Rows {
 		for _, note := range r.Notes {
-			b.Notes = append(b.Notes, strings.TrimSpace(r.Side+" "+r.Item)+": "+note)
+			t.Notes = append(t.Notes, strings.TrimSpace(r.Side+" "+r.Item)+": "+note)
 		}
 	}
-	if n := len(b.Table.Rows); n > maxRowsOf {
-		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d rows are shown", maxRowsOf, n))
+	if n := len(t.Notes); n > maxTrials {
+		t.Notes = append(t.Notes[:maxTrials], fmt.Sprintf("and %d more notes", n-maxTrials))
 	}
-	return b, s.outdated(ctx, b, sides)
+	if err := s.outdated(ctx, t, sides); err != nil {
+		return nil, err
+	}
+	if p.get("view") == trialsScatter && len(b.Table.Rows) > 0 {
+		return b.scatter(f)
+	}
+	return b, nil
 }
 
 // quotedOr quotes a word, if there is one.
@@ -99,7 +140,7 @@ func joinAskedIf(err, of error) error {
 }
 
 // outdated names the workspaces whose inputs have changed since their outputs were made.
-func (s *Server) outdated(ctx context.Context, b *tableBody, sides []compare.Side) error {
+func (s *Server) outdated(ctx context.Context, b *trialsBody, sides []compare.Side) error {
 	asked := 0
 	for _, side := range sides {
 		if side.What != compare.Workspace {

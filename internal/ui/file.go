@@ -125,30 +125,14 @@ func (b *fileBody) parts() {
 		name, id string
 		is       bool
 	}{
-		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Graph", "graph", true}, {"Timeline", "timeline", true}, {"Tasks", "tasks", true},
-		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
-		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Logs", "logs", true},
+		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
+		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Tasks", "tasks", true}, {"Timeline", "timeline", true}, {"Graph", "graph", true},
+		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Logs", "logs", true},
 	} {
 		if p.is {
 			b.Parts = append(b.Parts, tab{Name: p.name, URL: "#" + p.id})
 		}
 	}
-}
-
-// WriteCharts writes charts as a file of their own.
-func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []string, o Options) error {
-	f := &frame{Title: human.Line(title), Place: at("charts"), Repository: o.Repository, Version: o.Version, Made: o.Now(), Alone: true, to: func(Place) string { return "" }}
-	for _, n := range notes {
-		f.Notes = append(f.Notes, human.Line(n))
-	}
-	f.Crumbs = []crumb{{title, ""}}
-	f.seal("", false)
-	figures := make([]report.Figure, len(charts))
-	for i := range charts {
-		figures[i] = charts[i].Figure()
-	}
-	_, err := w.Write(f.write(chartsBody(figures)))
-	return err
 }
 
 // seal makes the page a file: its style and its script are in it, and a policy forbids everything else. Documents in

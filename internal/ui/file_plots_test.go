@@ -52,3 +52,21 @@ func TestPlotsOfFamilies(t *testing.T) {
 		}
 	})
 }
+
+// TestGraphOfFamilies: the items of a matrix are one node of the file's graph where they are many, with its failures.
+func TestGraphOfFamilies(t *testing.T) {
+	a := newArchive(t)
+	for i := range 51 {
+		state := runview.TaskSuccess
+		if i%25 == 3 {
+			state = runview.TaskFailed
+		}
+		a.add(part{name: fmt.Sprintf("fit[%02d]", i), state: state})
+	}
+	a.store()
+	page := a.page()
+	wantIn(t, page, "fit ×51", "2 failed, 49 success", "51 nodes are drawn as 1")
+	if strings.Contains(page, `font-size="13" font-family="sans-serif" fill="#1f2328">fit[00]`) {
+		t.Error("an item is a node of its own")
+	}
+}

@@ -68,8 +68,16 @@ func TestPage(t *testing.T) {
 	if n := strings.Count(page, "<tr id="); n != 6 {
 		t.Errorf("the table has %d tasks, want 6", n)
 	}
-	if i, k := strings.Index(page, `id="failed-h"`), strings.Index(page, `id="graph-h"`); i < 0 || i > k {
+	if i, k := strings.Index(page, `id="failed-h"`), strings.Index(page, `id="metrics-h"`); i < 0 || i > k {
 		t.Error("what failed does not come first")
+	}
+	last := 0
+	for _, id := range []string{"metrics", "figures", "tasks", "timeline", "graph", "logs"} {
+		at := strings.Index(page, `id="`+id+`-h"`)
+		if at < last {
+			t.Errorf("%s is at %d, want it below the part before, at %d", id, at, last)
+		}
+		last = at
 	}
 }
 

@@ -26,6 +26,7 @@ type frame struct {
 	Policy     string // of a file
 	Style      string // of a file
 	Script     string // of a file
+	Module     string // a further script of a page
 	Alone      bool   // a file that holds all that it shows; else one of many
 
 	to     linker

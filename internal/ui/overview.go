@@ -92,6 +92,8 @@ type historyBody struct {
 	More bool // there are earlier ones
 	Days []day
 	Now  time.Time
+
+	Picked *runview.Report // the run that another one is to be compared with
 }
 
 // day is the runs that began on one day.
@@ -126,29 +128,14 @@ func (s *Server) historyPage(ctx context.Context, f *frame) (body, error) {
 		}
 		b.Runs = append(b.Runs, r)
 	}
+	if id := f.Place.get("a"); id != "" {
+		var err error
+		if b.Picked, err = s.stores.Runs.Head(ctx, f.Workspace, id); err != nil {
+			return nil, err
+		}
+	}
 	b.days()
 	return b, nil
-}
-
-// noteOf is a note about a run that goes beyond its status.
-func noteOf(r *runview.Report) string {
-	var notes []string
-	if r.FailedTask != "" && r.State == record.RunFailed {
-		notes = append(notes, r.FailedTask+" failed")
-	}
-	if r.By != "" {
-		notes = append(notes, "cancelled by "+r.By)
-	}
-	if r.Why != "" {
-		notes = append(notes, r.Why)
-	}
-	if r.Filter != "" {
-		notes = append(notes, "filter "+r.Filter)
-	}
-	if r.Provenance != nil {
-		notes = append(notes, "imported "+report.Whence(r.Provenance))
-	}
-	return strings.Join(notes, ", ")
 }
 
 // days counts the runs of each day, the earliest first.

@@ -11,7 +11,7 @@ type body interface {
 	page(f *frame) h.Node
 }
 
-// write returns the page with a body.
+// write returns the page with a body. The body comes first: it may need a module in the head.
 func (f *frame) write(b body) []byte { return h.HTML(f.document(b.page(f))) }
 
 // document is the whole page around its main part.
@@ -51,6 +51,7 @@ func (f *frame) styles() h.Node {
 		h.El("link", h.Attr("rel", "icon"), h.Attr("href", "/static/icon.svg"), h.Attr("type", "image/svg+xml")),
 		h.El("link", h.Attr("rel", "stylesheet"), h.Attr("href", "/static/ui.css")),
 		h.El("script", h.Attr("type", "module"), h.Attr("src", "/static/ui.js")),
+		h.If(f.Module != "", h.El("script", h.Attr("type", "module"), h.Attr("src", "/static/"+f.Module))),
 	}
 }
 

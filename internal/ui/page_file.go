@@ -12,14 +12,14 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(f), b.criticalPath(f),
-		part("graph", "Graph", b.graphView()),
-		part("timeline", "Timeline", b.timelineView()),
-		b.tasks(f),
-		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
+		b.failures(), b.waiting(f),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figureList(c.Pictures()),
 			h.If(len(c.Documents()) > 0, h.El("div.documents", figureList(c.Documents()))))),
+		b.criticalPath(f), b.tasks(f),
+		part("timeline", "Timeline", b.timelineView()),
+		part("graph", "Graph", b.graphView()),
+		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
 		h.If(len(c.Notes) > 0, part("missing", "What is not shown", items(c.Notes, h.Class("note")))),
 		b.logs(),
 	}
@@ -160,6 +160,8 @@ func content(c *report.Content, label string) h.Node {
 		return h.Group{values(label, c.Table), note(c.Table.Note)}
 	case c.Image != "":
 		return h.El("div.paper", h.El("img", h.Attr("src", c.Image), h.Attr("alt", label)))
+	case c.Prose != nil:
+		return h.El("div.prose", c.Prose)
 	case c.Text != "":
 		return block("text", h.Text(c.Text))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/gc"
@@ -102,23 +103,49 @@ func (b *historyBody) table(f *frame) h.Node {
 	rows := make(h.Group, len(b.Runs))
 	commits := slices.ContainsFunc(b.Runs, func(r *runview.Report) bool { return r.Git != nil })
 	for i, r := range b.Runs {
-		compared := ""
-		if i+1 < len(b.Runs) && f.Place.get("status") == "" {
-			compared = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+b.Runs[i+1].RunID, "b", "@"+r.RunID)
-		}
 		took := textIf(r.State != record.RunRunning || r.Live, human.Duration(r.RanFor(b.Now)))
 		rows[i] = h.El("tr", h.ID("r-"+r.RunID),
 			h.El("th.mono", h.Attr("scope", "row"), link(f.runURL(r.RunID), h.Text(short(r.RunID)))),
 			h.El("td", badge(r.Status())), cell("td.when", stamp(r.StartedAt)), number(took), cell("td", summaryText(r)),
 			cell("td.opt", r.PackageRef), cell("td.opt", r.Process.Who()), h.If(commits, cell("td.opt", cmp.Or(r.Git.Short(), "-"))),
-			h.El("td.about", h.Line(noteOf(r)), h.If(compared != "", h.Text(" "), link(compared, h.Text("compare")))))
+			h.El("td.about", h.Line(strings.Join(r.Notes(b.Now), ", ")), h.Text(" "), b.compared(f, i)))
 	}
 	columns := []string{"Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt"}
 	if commits {
 		columns = append(columns, "Commit.opt")
 	}
-	return section("runs", "Runs", table("", "tasks flow", "Runs, the latest first", heads(append(columns, "Note")...), rows),
+	return section("runs", "Runs", b.picked(f), table("", "tasks flow", "Runs, the latest first", heads(append(columns, "Note")...), rows),
 		h.If(b.More, more(f.With("all", "1"), "earlier runs")))
+}
+
+// picked says which run was picked, and what is next.
+func (b *historyBody) picked(f *frame) h.Node {
+	if b.Picked == nil {
+		return nil
+	}
+	return h.El("p.lead", h.Attr("role", "status"), h.Text("Compare run "), h.El("b", h.Text(short(b.Picked.RunID))),
+		h.Text(" of "+stamp(b.Picked.StartedAt)+" with: choose another below. "), link(f.With("a", ""), h.Text("Leave it")))
+}
+
+// compared are the links of a run that compare it: with the run before it, or, after one was picked, with that one.
+func (b *historyBody) compared(f *frame, i int) h.Node {
+	r := b.Runs[i]
+	of := func(was, is string, label string) h.Node {
+		url := f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+was, "b", "@"+is)
+		return h.If(url != "", link(url, h.Text(label)))
+	}
+	switch p := b.Picked; {
+	case p != nil && p.RunID == r.RunID:
+		return h.El("b", h.Text("picked"))
+	case p != nil && p.RunID < r.RunID: // ids are in the order of time
+		return of(p.RunID, r.RunID, "compare with "+short(p.RunID))
+	case p != nil:
+		return of(r.RunID, p.RunID, "compare with "+short(p.RunID))
+	}
+	return h.Group{
+		h.If(i+1 < len(b.Runs) && f.Place.get("status") == "", of(b.Runs[min(i+1, len(b.Runs)-1)].RunID, r.RunID, "what changed"), h.Text(" ")),
+		h.If(len(b.Runs) > 1 && !f.Static, link(f.With("a", r.RunID), h.Text("compare with…"))),
+	}
 }
 
 func (d day) line() h.Node {

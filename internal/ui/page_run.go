@@ -25,11 +25,18 @@ func (b *runBody) page(f *frame) h.Node {
 		button("Cancel this run")))
 	return h.Group{
 		h.El("header.head", b.head(f),
-			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before)))), cancel),
+			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before))), b.trials(f)), cancel),
 		h.El("div.pair", b.waiting(f), b.failures(), b.criticalPath(f)),
 		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),
 	}
+}
+
+// trials are links to the run's metrics and curves.
+func (b *runBody) trials(f *frame) h.Node {
+	side := f.Workspace + "@" + b.Run.RunID
+	table, curves := f.To(viewTable, "sides", side), f.To(viewTable, "sides", side, "view", trialsCurves)
+	return h.If(table != "", link(table, h.Text("Metrics")), h.Text(" "), link(curves, h.Text("Curves")))
 }
 
 // view is the view of a run that the address chooses.
@@ -172,14 +179,9 @@ func (l *taskList) lines(f *frame) h.Node {
 	case l.pages() == 1:
 		return l.table(f)
 	}
-	other := func(is bool, page int, rel, label string) h.Node {
-		return h.If(is, h.El("a", h.Attr("href", f.With("page", itoa(page))), h.Attr("rel", rel), h.Text(label)))
-	}
 	first := (l.Page-1)*maxRows + 1
-	return h.Group{l.table(f), h.El("nav.pages", h.Attr("aria-label", "Pages of the list"),
-		other(l.Page > 1, l.Page-1, "prev", "← before"),
-		h.El("span", h.Textf("%d to %d of %d", first, first+len(l.Rows)-1, l.Found)),
-		other(l.Page < l.pages(), l.Page+1, "next", "after →"))}
+	return h.Group{l.table(f), pager(f, "page", l.Page, l.pages(), "Pages of the list",
+		fmt.Sprintf("%d to %d of %d", first, first+len(l.Rows)-1, l.Found))}
 }
 
 func (x family) line(f *frame) h.Node {
@@ -219,7 +221,7 @@ func sortHeads(f *frame, list []column) h.Node {
 		case c.key == key:
 			next, sorted = "-"+key, "ascending"
 		}
-		label := h.Line(c.name)
+		label := breakable(c.name)
 		if c.key != "" {
 			label = link(f.With("sort", next, "page", ""), label)
 		}

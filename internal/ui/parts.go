@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,6 +93,42 @@ func away(text string) h.Node { return h.El("span.away", h.Line(text)) }
 // more is a link to the rest of a list that the page cuts off; nothing without an address.
 func more(url, label string) h.Node {
 	return h.If(url != "", h.El("p.more", link(url, h.Text(label))))
+}
+
+// pageOf is the number of a page in the address, from 1 to the number of pages.
+func pageOf(f *frame, key string, pages int) int {
+	n, _ := strconv.Atoi(f.Place.get(key))
+	return max(1, min(n, pages))
+}
+
+// pager is the links to the pages before and after one, around a text that says which one it is.
+func pager(f *frame, key string, page, pages int, label, said string) h.Node {
+	other := func(is bool, page int, rel, text string) h.Node {
+		return h.If(is, h.El("a", h.Attr("href", f.With(key, itoa(page))), h.Attr("rel", rel), h.Text(text)))
+	}
+	return h.El("nav.pages", h.Attr("aria-label", label), other(page > 1, page-1, "prev", "← before"),
+		h.El("span", h.Text(said)), other(page < pages, page+1, "next", "after →"))
+}
+
+// pieces are the pieces of a long name, which may break behind its marks.
+func pieces(name string) []string {
+	var list []string
+	for {
+		at := strings.IndexAny(name, "._/:-")
+		if at < 0 || at == len(name)-1 {
+			return append(list, name)
+		}
+		list, name = append(list, name[:at+1]), name[at+1:]
+	}
+}
+
+// breakable is a name that may break behind its marks.
+func breakable(name string) h.Node {
+	var list h.Group
+	for i, s := range pieces(name) {
+		list = append(list, h.If(i > 0, h.El("wbr")), h.Line(s))
+	}
+	return list
 }
 
 // block is text of several lines, which can be scrolled.

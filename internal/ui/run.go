@@ -42,7 +42,8 @@ type row struct {
 const (
 	maxPath   = 12
 	maxFailed = 8
-	maxNodes  = 160
+	maxNodes  = 160 // of a graph
+	maxSingle = 40  // of a graph in which the items of a matrix are drawn one by one
 	maxRows   = 100 // rows of a page of the list
 	maxBars   = 20_000
 )
@@ -133,6 +134,7 @@ func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
+	add("Made from", r.From)
 	add("Set", human.Truncate(r.Set.String(), 400))
 	if r.FailedTask == "" {
 		add("Error", human.Truncate(r.Error, 400))
@@ -260,6 +262,9 @@ func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) erro
 	})
 	g.Title = "Tasks of " + b.Run.PackageRef + " and what they read from each other"
 	whole := len(g.Nodes)
+	if whole > maxSingle {
+		g = diagram.FoldGroups(g)
+	}
 	g = diagram.Fold(g, maxNodes)
 	if len(g.Nodes) < whole {
 		b.GraphNote = fmt.Sprintf("%d nodes are drawn as %d: items of a matrix, or tasks of the same depth, are one.", whole, len(g.Nodes))

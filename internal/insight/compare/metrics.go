@@ -160,7 +160,10 @@ func (m *Metric) DeltaText() string {
 	if m.Delta == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%+.4g", *m.Delta)
+	text := figures.ShortNumber(*m.Delta)
+	if *m.Delta > 0 {
+		text = "+" + text
+	}
 	if m.Percent != nil {
 		text += fmt.Sprintf(" (%+.1f%%)", *m.Percent)
 	}

@@ -2,7 +2,9 @@ package compare
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 
 	"e3/internal/format/record"
 	"e3/internal/parallel"
@@ -10,9 +12,12 @@ import (
 
 // A Plot is the content of a file that a side's package marks as a plot.
 type Plot struct {
-	Side string
-	Task string // with its label
-	Name string // of the file; in a directory its path
+	Side   string
+	Run    string
+	Task   string                     // with its label
+	Item   string                     // the label
+	Params map[string]json.RawMessage // of the side and of the item
+	Name   string                     // of the file; in a directory its path
 	record.Plot
 	Data []byte // nil: Lost says why
 	Lost string
@@ -30,6 +35,10 @@ func (s Stores) Plots(ctx context.Context, sides []Side) ([]Plot, error) {
 		if err != nil {
 			return nil, err
 		}
+		params, err := s.params(ctx, d)
+		if err != nil {
+			return nil, err
+		}
 		list := make([]Plot, len(files))
 		err = parallel.Each(ctx, len(files), func(ctx context.Context, i int) error {
 			f := &files[i]
@@ -37,7 +46,12 @@ func (s Stores) Plots(ctx context.Context, sides []Side) ([]Plot, error) {
 			if err != nil {
 				return fmt.Errorf("plot of %s in %s: %w", f.task, d, err)
 			}
-			list[i] = Plot{Side: d.String(), Task: f.task, Name: f.name(), Plot: f.Plot, Data: data, Lost: f.lost}
+			_, item := splitLabel(f.task)
+			list[i] = Plot{
+				Side: d.String(), Run: d.RunID, Task: f.task, Item: item, Params: maps.Clone(params), Name: f.name(), Plot: f.Plot, Data: data,
+				Lost: f.lost,
+			}
+			itemParams(list[i].Params, item)
 			return nil
 		})
 		if err != nil {

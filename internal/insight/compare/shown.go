@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"e3/internal/human"
+	"e3/internal/insight/figures"
 )
 
 // Sides reads sides as a command line names them, each once; a pattern such as exp* stands for the workspaces that it
@@ -62,4 +64,85 @@ func Plain(v json.RawMessage) string {
 		return text
 	}
 	return string(v)
+}
+
+// Leads are the names of the columns before the metrics: the side, the item if rows need one, and the parameters.
+func (t *Table) Leads() []string {
+	list := []string{"side"}
+	if t.HasItems() {
+		list = append(list, "item")
+	}
+	return append(list, t.Params...)
+}
+
+// Lead are the texts of a row in the columns that [Table.Leads] names.
+func (t *Table) Lead(r *TableRow) []string {
+	list := []string{r.Side}
+	if t.HasItems() {
+		list = append(list, r.Item)
+	}
+	for _, name := range t.Params {
+		list = append(list, Plain(r.Params[name]))
+	}
+	return list
+}
+
+// Plain is a value of a row by the name of its column, which means the same as for sorting; "" if there is none. The time is
+// in seconds.
+func (r *TableRow) Plain(column string) string {
+	switch {
+	case column == "side":
+		return r.Side
+	case column == "item":
+		return r.Item
+	case column == "time" && r.Ms > 0:
+		return strconv.FormatFloat(r.Time().Seconds(), 'f', -1, 64)
+	case r.Metrics[column] != nil:
+		return Plain(r.Metrics[column])
+	}
+	return Plain(r.Params[column])
+}
+
+// Bare are the rows without a metric, if others have some: they say nothing beside these.
+func (t *Table) Bare() map[int]bool {
+	bare := map[int]bool{}
+	for i, r := range t.Rows {
+		if len(r.Metrics) == 0 {
+			bare[i] = true
+		}
+	}
+	if len(bare) == len(t.Rows) {
+		return nil
+	}
+	return bare
+}
+
+// BareNote names the rows without a metric; "" if there are none.
+func (t *Table) BareNote() string {
+	bare := t.Bare()
+	names := make([]string, 0, len(bare))
+	for i, r := range t.Rows {
+		if bare[i] {
+			names = append(names, strings.TrimSpace(r.Side+" "+r.Item))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "Without metrics: " + human.Few(names)
+}
+
+// Cells are the texts of a metric in all rows: short, and with the number of columns that must follow each, set flush right,
+// so that the points of numbers stand below each other.
+func (t *Table) Cells(c *Column) (texts []string, pads []int) {
+	texts = make([]string, len(t.Rows))
+	for i, r := range t.Rows {
+		v := r.Metrics[c.Name]
+		if _, ok := figures.Number(v); ok {
+			texts[i] = figures.Short(v)
+		} else {
+			texts[i] = Plain(v)
+		}
+	}
+	return texts, figures.Pads(texts)
 }

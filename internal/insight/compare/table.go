@@ -24,8 +24,11 @@ import (
 // metrics of that row and how long its tasks took.
 type Table struct {
 	Params  []string    `json:"params"`  // columns, by name
-	Metrics []*Column   `json:"metrics"` // columns, by task, output and key
+	Metrics []*Column   `json:"metrics"` // columns, those that differ first; by task, output and key
 	Rows    []*TableRow `json:"rows"`
+
+	Families []string `json:"-"` // tasks with metrics, without their labels, whichever is chosen
+	Choices  []Choice `json:"-"` // values of parameters among which Where can choose
 }
 
 // A Column is a metric.
@@ -65,9 +68,11 @@ type TableRow struct {
 
 // TableOptions say what a table shows.
 type TableOptions struct {
-	All  bool              // also parameters that are the same in all rows
-	Best map[string]Better // directions of metrics by column; "" is the direction of all others
-	Sort string            // the column by which rows are sorted, with a leading "-" from the greatest; "": as given
+	Where                    // only rows with these values
+	Family string            // only the metrics of this task, and rows that have one; "": of all
+	All    bool              // also parameters that are the same in all rows
+	Best   map[string]Better // directions of metrics by column; "" is the direction of all others
+	Sort   string            // the column by which rows are sorted, with a leading "-" from the greatest; "": as given
 }
 
 // ErrNoColumn says that no column has the name.
@@ -91,6 +96,14 @@ func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table
 		}
 		t.Rows = append(t.Rows, rows...)
 	}
+	t.Families = t.families()
+	if t.Choices, err = o.Where.choices(t.valued()); err != nil {
+		return nil, err
+	}
+	if o.Family != "" && !slices.Contains(t.Families, o.Family) {
+		return nil, fmt.Errorf("task %q: %w, since it has no metrics; there are %s", o.Family, ErrNoColumn, strings.Join(t.Families, ", "))
+	}
+	t.Rows = slices.DeleteFunc(t.Rows, func(r *TableRow) bool { return !o.Where.has(r.valued()) || !r.of(o.Family) })
 	t.nameMetrics()
 	t.nameParams(o.All || len(t.Rows) == 1)
 	for name := range o.Best {
@@ -99,7 +112,7 @@ func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table
 		}
 	}
 	for _, c := range t.Metrics {
-		c.Better = cmp.Or(o.Best[c.Name], o.Best[""], directionOf(c.of.key))
+		c.Better = cmp.Or(o.Best[c.Name], o.Best[""], DirectionOf(c.of.key))
 	}
 	if err := t.sort(o.Sort); err != nil {
 		return nil, err
@@ -360,6 +373,14 @@ func (t *Table) nameMetrics() {
 			}
 		}
 	}
+	constant := func(c *Column) int {
+		differs := slices.ContainsFunc(t.Rows, func(r *TableRow) bool { return !bytes.Equal(r.Metrics[c.Name], t.Rows[0].Metrics[c.Name]) })
+		if differs || len(t.Rows) == 1 {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(t.Metrics, func(a, b *Column) int { return cmp.Compare(constant(a), constant(b)) })
 }
 
 // nameParams makes the columns of parameters: of all parameters, or only of those that differ between rows.
@@ -371,16 +392,21 @@ func (t *Table) nameParams(all bool) {
 		}
 	}
 	t.Params = []string{}
+	var constant []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		same := !slices.ContainsFunc(t.Rows, func(r *TableRow) bool { return !bytes.Equal(r.Params[name], t.Rows[0].Params[name]) })
-		if all || !same {
+		switch {
+		case !same:
 			t.Params = append(t.Params, name)
-			continue
-		}
-		for _, r := range t.Rows {
-			delete(r.Params, name)
+		case all:
+			constant = append(constant, name)
+		default:
+			for _, r := range t.Rows {
+				delete(r.Params, name)
+			}
 		}
 	}
+	t.Params = append(t.Params, constant...)
 }
 
 // names lists the metrics.
@@ -390,6 +416,26 @@ func (t *Table) names() []string {
 		list[i] = c.Name
 	}
 	return list
+}
+
+// families are the tasks with metrics.
+func (t *Table) families() []string {
+	found := map[string]bool{}
+	for _, r := range t.Rows {
+		for m := range r.found {
+			found[m.base] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// of drops the metrics of other tasks, and reports whether the row has one of the given task.
+func (r *TableRow) of(family string) bool {
+	if family == "" {
+		return true
+	}
+	maps.DeleteFunc(r.found, func(m metric, _ json.RawMessage) bool { return m.base != family })
+	return len(r.found) > 0
 }
 
 // best marks the rows with the best value of a metric, unless the direction is unknown or all values are equal.
@@ -475,8 +521,8 @@ func compareJSON(x, y json.RawMessage) int {
 	return bytes.Compare(x, y)
 }
 
-// directionOf tells from the words in the name of a metric which values are better. It returns "" in doubt.
-func directionOf(key string) Better {
+// DirectionOf tells from the words in the name of a metric which values are better. It returns "" in doubt.
+func DirectionOf(key string) Better {
 	found := Better("")
 	words := strings.FieldsFunc(strings.ToLower(key), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	for _, word := range words {

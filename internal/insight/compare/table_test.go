@@ -12,8 +12,8 @@ func TestDirectionOf(t *testing.T) {
 		"accuracy": Higher, "val_accuracy": Higher, "test.f1": Higher, "loss": Lower, "val/loss": Lower, "RMSE": Lower, "error_rate": Lower,
 		"n": "", "epoch": "", "accuracy_loss": "", "glossary": "", "": "", "scores[0].auc": Higher,
 	} {
-		if got := directionOf(key); got != want {
-			t.Errorf("directionOf(%q) = %q, want %q", key, got, want)
+		if got := DirectionOf(key); got != want {
+			t.Errorf("DirectionOf(%q) = %q, want %q", key, got, want)
 		}
 	}
 }

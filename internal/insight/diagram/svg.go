@@ -133,9 +133,10 @@ func (n *Node) bar(x, y float64, s size) h.Node {
 	if len(n.Tallies) < 2 {
 		return nil
 	}
-	room, from := s.w-2*padding, x+padding
+	const least = 4.0 // pixels: a few failures among many are seen
+	room, from := s.w-2*padding-least*float64(len(n.Tallies)), x+padding
 	return h.Map(n.Tallies, func(t Tally) h.Node {
-		w := room * float64(t.Count) / float64(n.count())
+		w := least + max(room, 0)*float64(t.Count)/float64(n.count())
 		class := t.Status.class()
 		share := h.El("rect", h.Class("s-"+class+" c"), h.Number("x", from), h.Number("y", y+s.h-6), h.Number("width", w),
 			h.Attr("height", "3"),

@@ -124,7 +124,7 @@ func String(n Node) string { return string(n.appendTo(nil)) }
 
 // ends are the ends of elements without children: void elements of HTML, and shapes of SVG.
 var ends = map[string]string{
-	"br": ">", "img": ">", "input": ">", "link": ">", "meta": ">", "line": "/>", "path": "/>", "rect": "/>",
+	"br": ">", "img": ">", "input": ">", "link": ">", "meta": ">", "wbr": ">", "hr": ">", "line": "/>", "path": "/>", "rect": "/>",
 }
 
 func (e *element) appendTo(b []byte) []byte {

@@ -99,7 +99,7 @@ func picked[T any](list []T, order []int) []T {
 func (b *Bars) Caption() string { return b.x + " by " + b.y }
 
 // Note says what is left out.
-func (b *Bars) Note() string {
+func (b *Bars) Note(Look) string {
 	if b.left > 0 {
 		return fmt.Sprintf("the first %d of %d", maxBars, maxBars+b.left)
 	}
@@ -107,8 +107,8 @@ func (b *Bars) Note() string {
 }
 
 // Drawing draws the bars.
-func (b *Bars) Drawing(title string) h.Node {
-	x := extent{0, 0}
+func (b *Bars) Drawing(title string, _ Look) h.Node {
+	x := extent{}
 	for _, list := range b.values {
 		for _, v := range list {
 			if !math.IsNaN(v) {

@@ -90,7 +90,7 @@ func (m *Matrix) Caption() string {
 }
 
 // Note says what is left out.
-func (m *Matrix) Note() string {
+func (m *Matrix) Note(Look) string {
 	if m.left > 0 {
 		return fmt.Sprintf("the first %d of %d classes", maxClasses, maxClasses+m.left)
 	}
@@ -99,7 +99,7 @@ func (m *Matrix) Note() string {
 
 // Drawing draws a square for each pair. It is the darker, the greater its number is: of the whole matrix, or as a share
 // of its row.
-func (m *Matrix) Drawing(title string) h.Node {
+func (m *Matrix) Drawing(title string, _ Look) h.Node {
 	n := float64(len(m.classes))
 	const begin = 84.0
 	size := min((width-right-begin)/n, 48)

@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"e3/internal/human"
 	h "e3/internal/insight/markup"
 )
 
@@ -18,18 +20,34 @@ const (
 	left, right   = 52.0, 10.0
 	top, bottom   = 30.0, 34.0
 	wideText      = 6.2 // of a character
-	mostNamed     = 12  // lines with a name below the chart
+	mostNamed     = 12  // lines of one chart that are drawn with full strength
 	mostPoints    = 800 // of all lines together, at least two per line: more would exceed the chart's pixels
 )
+
+// A Look says how charts of lines are drawn.
+type Look struct {
+	LogX, LogY bool // logarithmic axes, on which only numbers above zero have a place
+	Large      bool // as wide as a page
+	Values     bool // with the values of the points, for a script that shows those at the pointer
+}
+
+// size is the size of the drawing without the names at its right.
+func (k Look) size() (wide, high float64) {
+	if k.Large {
+		return 2 * width, 2 * height
+	}
+	return width, height
+}
 
 // Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the
 // page's.
 const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:12px system-ui,sans-serif}
-.chart text{fill:var(--dim,#5b6675)}.chart .y{fill:var(--text,#1f2328);font-weight:600}
+.chart text:not(.end){fill:var(--dim,#5b6675)}.chart text.y{fill:var(--text,#1f2328);font-weight:600}
 .chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}
 .chart g:hover>.l{stroke-width:3;opacity:1}
 .chart .dots{stroke-width:5;opacity:.8}.chart .faint{opacity:.3}.chart g:hover>.dots{stroke-width:6}
-.chart .cell{stroke:var(--rule,#e1e5ea)}.chart .on{fill:#fff}
+.chart .lead{fill:none;stroke-width:1;opacity:.5}.chart .end{font-size:11px}.chart.wide{max-width:78rem;min-width:34rem}
+.chart .cell{stroke:var(--rule,#e1e5ea)}.chart text.on{fill:#fff}
 `
 
 // colours are the colours of the first lines. People with colour blindness can also tell them apart (Okabe and Ito,
@@ -50,12 +68,14 @@ type Lines struct {
 	X, Y     string
 	Labels   []string // of the x axis: x is an index of them; nil: x is a number
 	Lines    []Line
-	template string
+	Template string // linear, smooth or scatter
 }
 
 // A Line is a line of a chart. NaN in X or Y breaks it.
 type Line struct {
 	Name string
+	Kind string // lines of one kind have one colour; "": a colour of its own
+	Of   int    // a number of the caller's
 	X, Y []float64
 }
 
@@ -67,66 +87,133 @@ func (c *Lines) Caption() string {
 	return c.Y + " by " + c.X
 }
 
-// Drawing draws the chart. It is no more than some 100 KiB.
-func (c *Lines) Drawing(title string) h.Node {
-	x, y := c.extents()
-	named := len(c.Lines) <= mostNamed && (len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != "")
-	all := make([]string, len(c.Lines))
-	for i := range c.Lines {
-		all[i] = c.Lines[i].Name
-	}
-	names, rows := legendOf(all, height-3, named)
-	full := height + 17*rows
-	if rows > 0 {
-		full += 6
+// Drawing draws the chart, with names at the ends of its lines. It is no more than some 100 KiB, or 300 KiB with values.
+func (c *Lines) Drawing(title string, look Look) h.Node {
+	x, y := c.extents(look)
+	wide, high := look.size()
+	b := box{look: look, x: x, y: y, right: wide - right, bottom: high - bottom, colours: c.Colours()}
+	many := len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != ""
+	var ends, legend h.Node
+	rows := 0.0
+	switch {
+	case c.Template != "scatter":
+		var names float64
+		ends, names = c.ends(b, many)
+		wide += names
+	case many && len(c.kinds()) <= mostNamed:
+		if legend, rows = legendOf(c.kinds(), high-3, true); rows > 0 {
+			high += 17*rows + 6
+		}
 	}
 	ticks := h.Map(y.ticks(), func(v float64) h.Node {
-		at := h.Decimal(y.place(v, height-bottom, top))
+		at := h.Decimal(b.placeY(v))
 		return h.Group{
-			h.El("path.grid", h.Attr("d", fmt.Sprintf("M%g %sH%g", left, at, width-right))),
+			h.El("path.grid", h.Attr("d", fmt.Sprintf("M%g %sH%g", left, at, b.right))),
 			h.El("text", h.Number("x", left-5), h.Attr("y", at), h.Attr("text-anchor", "end"),
 				h.Attr("dominant-baseline", "middle"), h.Text(number(v))),
 		}
 	})
 	lines := make(h.Group, len(c.Lines))
 	for i := range c.Lines {
-		lines[i] = c.line(i, x, y)
+		lines[i] = c.line(i, b)
 	}
-	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %g", width, full)), h.Attr("role", "img"),
-		h.Attr("aria-label", title),
-		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(c.Y, 52)))), ticks, c.axis(x), lines,
-		h.El("text", h.Number("x", (left+width-right)/2), h.Number("y", height-4), h.Attr("text-anchor", "middle"),
-			h.Text(h.Shorten(c.X, 50))), names)
+	class := "chart"
+	if look.Large {
+		class = "chart wide"
+	}
+	return h.El("svg", h.Class(class), h.Attr("viewBox", fmt.Sprintf("0 0 %s %g", h.Decimal(wide), high)), h.Attr("role", "img"),
+		h.Attr("aria-label", title), h.If(look.Values, c.scale(b)),
+		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(c.Y, 52)))), ticks, c.axis(b), lines, ends,
+		h.El("text", h.Number("x", (left+b.right)/2), h.Number("y", b.bottom+bottom-4), h.Attr("text-anchor", "middle"),
+			h.Text(h.Shorten(c.X, 50))), legend)
 }
 
-// Note describes the lines of a chart that is too full to name each; "" if the chart names them.
-func (c *Lines) Note() string {
-	if n := len(c.Lines); n > mostNamed {
-		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
-			c.Lines[n-1].Name)
+// box is the area of a drawing in which lines are.
+type box struct {
+	look          Look
+	x, y          extent
+	right, bottom float64
+	colours       []string // of the lines
+}
+
+func (b *box) placeX(v float64) float64 { return b.x.place(v, left, b.right) }
+func (b *box) placeY(v float64) float64 { return b.y.place(v, b.bottom, top) }
+
+// has reports whether a point has a place.
+func (b *box) has(x, y float64) bool { return b.x.has(x) && b.y.has(y) }
+
+// Note describes the lines of a chart that is too full to name each, and what has no place on its axes.
+func (c *Lines) Note(look Look) string {
+	var notes []string
+	if n := len(c.Lines); n > mostNamed && len(c.kinds()) == n {
+		notes = append(notes, fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
+			c.Lines[n-1].Name))
 	}
-	return ""
+	if look.LogX || look.LogY {
+		lost, b := 0, box{x: extent{log: look.LogX && c.Labels == nil}, y: extent{log: look.LogY}}
+		for i := range c.Lines {
+			for k, v := range c.Lines[i].X {
+				if w := c.Lines[i].Y[k]; !math.IsNaN(v) && !math.IsNaN(w) && !b.has(v, w) {
+					lost++
+				}
+			}
+		}
+		if lost > 0 {
+			notes = append(notes, human.Count(lost, "point")+" at or below zero have no place on a logarithmic axis")
+		}
+	}
+	return strings.Join(notes, "; ")
+}
+
+// kinds are the kinds of lines, in the order of the lines; a line without one is a kind of its own.
+func (c *Lines) kinds() []string {
+	var list []string
+	seen := map[string]bool{}
+	for i := range c.Lines {
+		k := c.Lines[i].Kind
+		if k == "" || !seen[k] {
+			list = append(list, cmp.Or(k, c.Lines[i].Name))
+			seen[k] = true
+		}
+	}
+	return list
+}
+
+// Colours are the colours of the lines.
+func (c *Lines) Colours() []string {
+	list, at, n := make([]string, len(c.Lines)), map[string]int{}, len(c.kinds())
+	next := 0
+	for i := range c.Lines {
+		k := c.Lines[i].Kind
+		place, known := at[k]
+		if k == "" || !known {
+			place = next
+			at[k], next = next, next+1
+		}
+		list[i] = colour(place, n)
+	}
+	return list
 }
 
 // axis draws the x axis: numbers, or as many labels as fit.
-func (c *Lines) axis(x extent) h.Node {
+func (c *Lines) axis(b box) h.Node {
 	text := func(v float64, s string) h.Node {
-		at := x.place(v, left, width-right)
+		at := b.placeX(v)
 		anchor := "middle"
-		if half := float64(utf8.RuneCountInString(s)) * wideText / 2; at+half > width-2 {
-			anchor, at = "end", width-2
+		if half := float64(utf8.RuneCountInString(s)) * wideText / 2; at+half > b.right+right-2 {
+			anchor, at = "end", b.right+right-2
 		}
-		return h.El("text", h.Number("x", at), h.Number("y", height-bottom+14), h.Attr("text-anchor", anchor), h.Text(s))
+		return h.El("text", h.Number("x", at), h.Number("y", b.bottom+14), h.Attr("text-anchor", anchor), h.Text(s))
 	}
 	if c.Labels == nil {
-		return h.Map(x.ticks(), func(v float64) h.Node { return text(v, number(v)) })
+		return h.Map(b.x.ticks(), func(v float64) h.Node { return text(v, number(v)) })
 	}
 	long := 3
 	for _, l := range c.Labels {
 		long = max(long, utf8.RuneCountInString(l))
 	}
 	long = min(long, 14)
-	fit := max(2, int((width-left-right)/(float64(long+1)*wideText)))
+	fit := max(2, int((b.right-left)/(float64(long+1)*wideText)))
 	var texts h.Group
 	for i := 0; i < len(c.Labels); i += (len(c.Labels) + fit - 1) / fit {
 		texts = append(texts, text(float64(i), h.Shorten(c.Labels[i], 14)))
@@ -135,38 +222,46 @@ func (c *Lines) axis(x extent) h.Node {
 }
 
 // line draws a line, and points where it has no neighbour; or the points alone, or a smooth line over them.
-func (c *Lines) line(i int, x, y extent) h.Node {
+func (c *Lines) line(i int, b box) h.Node {
 	l := &c.Lines[i]
-	switch c.template {
+	switch c.Template {
 	case "scatter":
-		return c.path(i, l, "l dots", x, y)
+		return c.path(i, l, "l dots", b)
 	case "smooth":
 		over := smooth(l, max(2, mostPoints/max(len(c.Lines), 4)))
-		return h.Group{c.path(i, l, "l dots faint", x, y), c.path(i, over, "l", x, y)}
+		return h.Group{c.path(i, l, "l dots faint", b), c.path(i, over, "l", b)}
 	}
 	if len(c.Lines) > mostNamed {
-		return c.path(i, l, "l many", x, y)
+		return c.path(i, l, "l many", b)
 	}
-	return c.path(i, l, "l", x, y)
+	return c.path(i, l, "l", b)
 }
 
-// path draws a line, or points if the class says so.
-func (c *Lines) path(i int, l *Line, class string, x, y extent) h.Node {
-	points := strings.Contains(class, "dots")
+// drawn are the indices of the points of a line that are drawn.
+func (c *Lines) drawn(l *Line) []int {
 	most := max(2, mostPoints*mostNamed/max(len(c.Lines), mostNamed))
-	step := (len(l.X) + most - 1) / most
-	var path strings.Builder
-	pen := "M"
-	for k := 0; k < len(l.X); k += max(step, 1) {
+	step := max((len(l.X)+most-1)/most, 1)
+	list := make([]int, 0, len(l.X)/step+1)
+	for k := 0; k < len(l.X); k += step {
 		if k+step >= len(l.X) {
 			k = len(l.X) - 1 // the last point is drawn in any case
 		}
-		if math.IsNaN(l.X[k]) || math.IsNaN(l.Y[k]) {
+		list = append(list, k)
+	}
+	return list
+}
+
+// path draws a line, or points if the class says so.
+func (c *Lines) path(i int, l *Line, class string, b box) h.Node {
+	points := strings.Contains(class, "dots")
+	var path strings.Builder
+	pen := "M"
+	for _, k := range c.drawn(l) {
+		if !b.has(l.X[k], l.Y[k]) {
 			pen = "M"
 			continue
 		}
-		path.WriteString(pen + h.Decimal(x.place(l.X[k], left, width-right)) + " " + h.Decimal(y.place(l.Y[k], height-bottom,
-			top)))
+		path.WriteString(pen + h.Decimal(b.placeX(l.X[k])) + " " + h.Decimal(b.placeY(l.Y[k])))
 		if pen == "M" {
 			path.WriteString("h0") // round ends make a point of it
 		}
@@ -174,19 +269,23 @@ func (c *Lines) path(i int, l *Line, class string, x, y extent) h.Node {
 			pen = "M"
 		}
 	}
-	return h.El("g", h.El("path", h.Class(class), h.Attr("stroke", colour(i, len(c.Lines))), h.Attr("d", path.String())),
+	return h.El("g", h.If(b.look.Values, c.values(l)),
+		h.El("path", h.Class(class), h.Attr("stroke", b.colours[i]), h.Attr("d", path.String())),
 		h.If(l.Name != "", h.El("title", h.Text(l.Name))))
 }
 
-// extent is the range of an axis.
-type extent struct{ from, to float64 }
+// extent is the range of an axis, whose numbers are logarithms if log is true.
+type extent struct {
+	from, to float64
+	log      bool
+}
 
-func (c *Lines) extents() (x, y extent) {
-	x, y = extent{math.Inf(1), math.Inf(-1)}, extent{math.Inf(1), math.Inf(-1)}
+func (c *Lines) extents(look Look) (x, y extent) {
+	x, y = extent{math.Inf(1), math.Inf(-1), look.LogX && c.Labels == nil}, extent{math.Inf(1), math.Inf(-1), look.LogY}
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		for k := range l.X {
-			if !math.IsNaN(l.X[k]) && !math.IsNaN(l.Y[k]) {
+			if x.has(l.X[k]) && y.has(l.Y[k]) {
 				x.add(l.X[k])
 				y.add(l.Y[k])
 			}
@@ -197,7 +296,21 @@ func (c *Lines) extents() (x, y extent) {
 	return x, y.rounded()
 }
 
-func (e *extent) add(v float64) { e.from, e.to = min(e.from, v), max(e.to, v) }
+// has reports whether a number has a place on the axis.
+func (e extent) has(v float64) bool { return !math.IsNaN(v) && (!e.log || v > 0) }
+
+// along is the number whose distance on the axis counts.
+func (e extent) along(v float64) float64 {
+	if e.log {
+		return math.Log10(v)
+	}
+	return v
+}
+
+func (e *extent) add(v float64) {
+	v = e.along(v)
+	e.from, e.to = min(e.from, v), max(e.to, v)
+}
 
 // widen makes a range if there is no value or only one.
 func (e *extent) widen() {
@@ -213,8 +326,12 @@ func (e *extent) widen() {
 	}
 }
 
-// step is the distance of round ticks, of which there are three to seven.
+// step is the distance of round ticks, of which there are three to seven. On a logarithmic axis it is one power of ten
+// or more.
 func (e extent) step() float64 {
+	if e.log {
+		return max(1, math.Ceil((e.to-e.from)/7))
+	}
 	raw := (e.to/5 - e.from/5) * 0.9999
 	p := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {
@@ -227,11 +344,20 @@ func (e extent) step() float64 {
 
 // rounded begins and ends at a tick.
 func (e extent) rounded() extent {
+	if e.fine() {
+		return e
+	}
 	s := e.step()
-	return extent{math.Floor(e.from/s) * s, math.Ceil(e.to/s) * s}
+	return extent{math.Floor(e.from/s) * s, math.Ceil(e.to/s) * s, e.log}
 }
 
+// fine reports whether a logarithmic axis is so short that it needs ticks between powers of ten.
+func (e extent) fine() bool { return e.log && e.to-e.from < 2 }
+
 func (e extent) ticks() []float64 {
+	if e.log {
+		return e.logTicks()
+	}
 	s := e.step()
 	var list []float64
 	for i := math.Ceil(e.from/s - 1e-9); i*s <= e.to+s*1e-9 && len(list) < 12; i++ {
@@ -247,8 +373,28 @@ func (e extent) ticks() []float64 {
 	return list
 }
 
+// logTicks are powers of ten, with their double and fivefold if the axis is short; its ends if it is too short for these.
+func (e extent) logTicks() (list []float64) {
+	between := []float64{1}
+	if e.fine() {
+		between = []float64{1, 2, 5}
+	}
+	for p := math.Floor(e.from); p <= e.to; p += e.step() {
+		for _, m := range between {
+			if at := p + math.Log10(m); at >= e.from-1e-9 && at <= e.to+1e-9 {
+				list = append(list, m*math.Pow(10, p))
+			}
+		}
+	}
+	if len(list) < 2 {
+		list = []float64{math.Pow(10, e.from), math.Pow(10, e.to)}
+	}
+	return list
+}
+
 // place maps a value to a range of pixels.
 func (e extent) place(v, from, to float64) float64 {
+	v = e.along(v)
 	return from + (v/2-e.from/2)/(e.to/2-e.from/2)*(to-from)
 }
 

@@ -28,11 +28,11 @@ const (
 // A Chart can be drawn.
 type Chart interface {
 	// Drawing draws the chart as an element of a page, which needs [Style].
-	Drawing(title string) h.Node
+	Drawing(title string, look Look) h.Node
 	// Caption says what is drawn: "loss by step". It may be empty.
 	Caption() string
 	// Note says what the drawing cannot; it may be empty.
-	Note() string
+	Note(look Look) string
 }
 
 // A Table is the content of a plot.
@@ -198,9 +198,10 @@ func textsOf(t *figures.Table, c int) []string {
 // name makes a text from a file fit for a chart.
 func name(s string) string { return human.Line(human.Truncate(strings.TrimSpace(s), maxName)) }
 
-// An Item is the table of one task; its name names the line.
+// An Item is the table of one task; its name names the line. Lines of items of one kind have one colour.
 type Item struct {
-	Name string
+	Name, Kind string
+	Of         int // a number of the caller's, which its lines keep
 	*Table
 }
 
@@ -215,7 +216,7 @@ func Draw(items []Item, p *record.Plot) []Chart {
 	list := lines(items, p)
 	charts := make([]Chart, len(list))
 	for i, c := range list {
-		c.template = p.Template
+		c.Template = p.Template
 		if p.XLabel != "" {
 			c.X = name(p.XLabel)
 		}
@@ -245,7 +246,7 @@ func lines(items []Item, p *record.Plot) []*Lines {
 			c := &Lines{X: items[0].X, Y: n, Labels: labels}
 			for _, it := range items {
 				if i := slices.Index(it.Names, n); i >= 0 {
-					c.Lines = append(c.Lines, Line{Name: it.Name, X: it.place(index), Y: it.Values[i]})
+					c.Lines = append(c.Lines, Line{Name: it.Name, Kind: it.Kind, Of: it.Of, X: it.place(index), Y: it.Values[i]})
 				}
 			}
 			charts = append(charts, c)
@@ -257,7 +258,7 @@ func lines(items []Item, p *record.Plot) []*Lines {
 	for _, it := range items {
 		for i, n := range it.Names {
 			columns[n] = true
-			c.Lines = append(c.Lines, Line{Name: strings.TrimSpace(it.Name + " " + n), X: it.place(index), Y: it.Values[i]})
+			c.Lines = append(c.Lines, Line{Name: strings.TrimSpace(it.Name + " " + n), Kind: it.Kind, Of: it.Of, X: it.place(index), Y: it.Values[i]})
 		}
 	}
 	if len(columns) == 1 { // the axis names it

@@ -98,7 +98,7 @@ func drawn(t testing.TB, p record.Plot, texts ...string) (list []string, charts 
 	}
 	charts = plot.Draw(items, &p)
 	for _, c := range charts {
-		list = append(list, markup.String(c.Drawing("title")))
+		list = append(list, markup.String(c.Drawing("title", plot.Look{})))
 	}
 	return list, charts
 }
@@ -136,7 +136,7 @@ func TestTogether(t *testing.T) {
 	svgs, _ = drawn(t, record.Plot{}, "day,n\nmon,1\ntue,2\n", "day,n\ntue,3\nwed,4\n")
 	wantIn(t, svgs[0], ">mon<", ">tue<", ">wed<", `d="M221 `)
 	_, charts = drawn(t, record.Plot{}, slices.Repeat([]string{"hour,warm\n0,1\n1,2\n"}, 50)...)
-	if got := charts[0].Note(); got != "50 lines, from a (blue) to \u0092 (red); point at a line for its name" {
+	if got := charts[0].Note(plot.Look{}); got != "50 lines, from a (blue) to \u0092 (red); point at a line for its name" {
 		t.Errorf("names: %q", got)
 	}
 }
@@ -201,7 +201,7 @@ func TestSVGIsWhole(t *testing.T) {
 			return
 		}
 		for _, c := range append(plot.Draw(items, &p), plot.Draw(items[:1], &p)...) {
-			svg := markup.String(c.Drawing("a <title> & \"more\""))
+			svg := markup.String(c.Drawing("a <title> & \"more\"", plot.Look{}))
 			if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") || len(svg) > 100<<10 {
 				t.Fatalf("of %d bytes: %.3000s", len(svg), svg)
 			}
@@ -232,8 +232,8 @@ func TestLargeTables(t *testing.T) {
 		if name == "linear" && !strings.Contains(svgs[0], "L390 ") {
 			t.Errorf("the last row is not drawn")
 		}
-		if many := strings.HasPrefix(name, "bar") || strings.HasPrefix(name, "conf"); many != (charts[0].Note() != "") {
-			t.Errorf("%s: note %q", name, charts[0].Note())
+		if many := strings.HasPrefix(name, "bar") || strings.HasPrefix(name, "conf"); many != (charts[0].Note(plot.Look{}) != "") {
+			t.Errorf("%s: note %q", name, charts[0].Note(plot.Look{}))
 		}
 	}
 }

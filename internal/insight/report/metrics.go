@@ -3,9 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"e3/internal/human"
@@ -157,18 +155,12 @@ func textCell(text string) Cell {
 	return c
 }
 
-// number shortens a number to six digits, and keeps the full text in Whole.
+// number shortens a number, and keeps the full text in Whole.
 func number(text string) Cell {
 	text = human.Truncate(text, maxValue)
-	c := Cell{Text: text, Number: true}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		return c
-	}
-	if strings.ContainsAny(text, ".eE") {
-		if short := strconv.FormatFloat(f, 'g', 6, 64); len(short) < len(text) {
-			c.Text, c.Whole = short, text
-		}
+	c := Cell{Text: figures.Short(json.RawMessage(text)), Number: true}
+	if c.Text != text {
+		c.Whole = text
 	}
 	return c
 }

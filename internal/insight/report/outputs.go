@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/figures"
+	"e3/internal/insight/markdown"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
@@ -38,6 +39,7 @@ type Content struct {
 	Image    string // address of a picture, or the picture itself
 	Document string // HTML in which nothing runs
 	Text     string
+	Prose    h.Node // of a report in Markdown
 	Note     string
 }
 
@@ -48,7 +50,7 @@ type Figure struct {
 	Content
 }
 
-func (f Figure) isDocument() bool { return f.Document != "" || f.Text != "" }
+func (f Figure) isDocument() bool { return f.Document != "" || f.Text != "" || f.Prose != nil }
 
 // outputs adds the metrics, plots and reports of all tasks that have an output.
 func (b *builder) outputs(c *Contents) error {
@@ -244,6 +246,20 @@ func (o *outputs) show(f file, v *record.View) error {
 	return nil
 }
 
+// Prose is the content of a text file: rendered if the name of the file says that it is Markdown.
+func Prose(name, text string) Content {
+	c := Content{Text: text}
+	c.asProse(name)
+	return c
+}
+
+func (c *Content) asProse(name string) {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".md", ".markdown":
+		c.Prose, c.Text = markdown.Render(c.Text), ""
+	}
+}
+
 // Picture is a picture as an address that holds it.
 func Picture(format string, data []byte) string {
 	return "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
@@ -276,6 +292,7 @@ func (o *outputs) figure(f file) (Figure, error) {
 			fig.Note = fmt.Sprintf("its first %s", human.Bytes(maxText))
 		}
 		o.bytes += int64(len(fig.Text))
+		fig.asProse(f.name)
 	default:
 		fig.Note = "a format that a page cannot show"
 	}

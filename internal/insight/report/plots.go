@@ -22,13 +22,24 @@ const (
 // A Chart is a plot of a task, or of all tasks of a matrix with a line for each.
 type Chart struct {
 	Task, Name string // the task or family, and the file
-	Drawing    h.Node
-	Note       string
+	Title      string // with what is drawn
+
+	of   plot.Chart
+	left string
 }
+
+// Look says how charts of lines are drawn.
+type Look = plot.Look
+
+// Drawing draws the chart.
+func (c *Chart) Drawing(look Look) h.Node { return c.of.Drawing(c.Title, look) }
+
+// Note says what the drawing cannot; it may be empty.
+func (c *Chart) Note(look Look) string { return strings.TrimPrefix(c.of.Note(look)+c.left, "; ") }
 
 // Figure is the chart as a figure.
 func (c Chart) Figure() Figure {
-	return Figure{Task: c.Task, Name: c.Name, Size: -1, Content: Content{Chart: c.Drawing, Note: c.Note}}
+	return Figure{Task: c.Task, Name: c.Name, Size: -1, Content: Content{Chart: c.Drawing(Look{}), Note: c.Note(Look{})}}
 }
 
 // ChartStyle is for pages that show charts.
@@ -37,6 +48,8 @@ const ChartStyle = plot.Style
 // A Plotted is a file that is to be drawn, and how.
 type Plotted struct {
 	Task, Name string // the task with its label, and the file
+	Kind       string // lines of one kind have one colour; "": a colour of its own
+	Of         int    // a number of the caller's, which its lines keep
 	record.Plot
 }
 
@@ -119,10 +132,9 @@ func (c *Charts) Draw() []Chart {
 			if caption := ch.Caption(); caption != "" {
 				title += ": " + caption
 			}
-			out := Chart{Task: visible(task), Name: visible(name), Drawing: ch.Drawing(title), Note: ch.Note()}
+			out := Chart{Task: visible(task), Name: visible(name), Title: title, of: ch}
 			if g.left > 0 {
-				left := fmt.Sprintf("; the first %d of %d tables", maxDrawn, maxDrawn+g.left)
-				out.Note = strings.TrimPrefix(out.Note+left, "; ")
+				out.left = fmt.Sprintf("; the first %d of %d tables", maxDrawn, maxDrawn+g.left)
 			}
 			list = append(list, out)
 		}
@@ -152,7 +164,7 @@ func (g *group) items() []plot.Item {
 		if files {
 			parts = append(parts, p.Name)
 		}
-		items[i] = plot.Item{Name: visible(strings.Join(parts, " ")), Table: g.tables[i]}
+		items[i] = plot.Item{Name: visible(strings.Join(parts, " ")), Kind: visible(p.Kind), Of: p.Of, Table: g.tables[i]}
 	}
 	return items
 }
@@ -169,7 +181,7 @@ func ChartsOf(p Plotted, data []byte) (list []Chart, reason string) {
 
 // chart takes a plot if it is a table; else it returns the reason.
 func (o *outputs) chart(ctx context.Context, f file, p record.Plot) (reason string, err error) {
-	return o.charts.Take(Plotted{f.task, f.name, p}, f.size, func() ([]byte, error) {
+	return o.charts.Take(Plotted{Task: f.task, Name: f.name, Plot: p}, f.size, func() ([]byte, error) {
 		return objectstore.ReadAll(ctx, o.b.s.Runs.Objects, f.hash, maxPlot)
 	})
 }
@@ -178,11 +190,12 @@ func (o *outputs) chart(ctx context.Context, f file, p record.Plot) (reason stri
 func (o *outputs) drawn() {
 	var list []Figure
 	for _, c := range o.charts.Draw() {
-		if o.bytes += int64(len(h.String(c.Drawing))); o.bytes > allFigures {
+		f := c.Figure()
+		if o.bytes += int64(len(h.String(f.Chart))); o.bytes > allFigures {
 			o.left++
 			continue
 		}
-		list = append(list, c.Figure())
+		list = append(list, f)
 	}
 	o.page.Figures = append(list, o.page.Figures...)
 }

@@ -117,7 +117,7 @@ func TestHarmless(t *testing.T) {
 // TestChartsOf: a table alone is one chart, and other content is none.
 func TestChartsOf(t *testing.T) {
 	c, reason := report.ChartsOf(report.Plotted{Name: "curve.csv"}, []byte("x,y\n1,2\n2,3\n"))
-	if reason != "" || len(c) != 1 || !strings.HasPrefix(markup.String(c[0].Drawing), "<svg") {
+	if reason != "" || len(c) != 1 || !strings.HasPrefix(markup.String(c[0].Drawing(report.Look{})), "<svg") {
 		t.Errorf("a table: %+v, %s", c, reason)
 	}
 	if c, reason := report.ChartsOf(report.Plotted{Name: "x.txt"}, []byte("words")); len(c) > 0 || reason == "" {
@@ -143,7 +143,7 @@ func TestOneTitle(t *testing.T) {
 	add("final", "log.csv", "a,b\n1,2\n2,3\n", record.Plot{Title: "All", YLabel: "loss", Y: []string{"b"}})
 	var got []string
 	for _, chart := range c.Draw() {
-		svg := markup.String(chart.Drawing)
+		svg := markup.String(chart.Drawing(report.Look{}))
 		var names []string
 		for _, m := range regexp.MustCompile("<title>([^<]*)</title>").FindAllStringSubmatch(svg, -1) {
 			names = append(names, m[1])

@@ -28,7 +28,8 @@ type Run struct {
 	Host           string          `json:"host,omitempty"`
 	Git            *events.Git     `json:"git,omitempty"`    // the commit of its project
 	Filter         string          `json:"filter,omitempty"` // the selected tasks
-	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone
+	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone, or with From for the workspace
+	From           string          `json:"from,omitempty"`   // the workspace from which start --as made this one
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
 	CancelReason   string          `json:"cancelReason,omitempty"`
 	ImportedFrom   []Step          `json:"importedFrom,omitempty"`
@@ -46,7 +47,7 @@ func (r *Report) Answer() Run {
 		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment.At(r.Heard.At),
 		StartedAt: moment.At(r.StartedAt), CompletedAt: moment.At(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot, Summary: events.Summary(r.Summary), Queued: len(r.Queued),
-		Git: r.Git, Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
+		Git: r.Git, Filter: r.Filter, Set: r.Set, From: r.From, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
 		Tasks: slices.Clone(r.Tasks),
 	}
 	if r.Process != nil {

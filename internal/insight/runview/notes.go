@@ -2,9 +2,11 @@ package runview
 
 import (
 	"fmt"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/human"
 )
 
@@ -50,4 +52,55 @@ func (t *TaskReport) whyAbandoned() string {
 		return "its batch failed, and the run ended before the item was tried alone"
 	}
 	return "waited for approval when the run ended"
+}
+
+// Notes say what a list of runs tells of a run beside its status: what it was given, by whom it was cancelled, what failed.
+// They are untrusted text.
+func (r *Report) Notes(now time.Time) (notes []string) {
+	if text := human.Unheard(r.Heard.At, r.Heard.Lease, now); text != "" {
+		notes = append(notes, text)
+	}
+	if text := r.Cancelled(); text != "" && r.By != "" {
+		notes = append(notes, "cancelled "+text)
+	} else if text != "" {
+		notes = append(notes, text)
+	}
+	if r.Filter != "" {
+		notes = append(notes, "filter "+r.Filter)
+	}
+	if text := r.Given(); text != "" {
+		notes = append(notes, text)
+	}
+	if r.State == record.RunFailed && r.FailedTask != "" {
+		notes = append(notes, r.FailedTask+" failed")
+	}
+	if p := r.Provenance; p != nil {
+		notes = append(notes, "imported "+Whence(Steps(p), now)[0])
+	}
+	return notes
+}
+
+// Given says what start --set and start --as gave to the run; "" if neither gave anything.
+func (r *Report) Given() string {
+	set := human.Truncate(r.Set.String(), 200)
+	switch {
+	case r.From == "" && set == "":
+		return ""
+	case r.From == "":
+		return "set " + set
+	case set == "":
+		return "made from " + r.From
+	}
+	return "made from " + r.From + " with " + set
+}
+
+// Cancelled names the user who cancelled a run, and the reason, if they are known.
+func (r *Report) Cancelled() string {
+	switch {
+	case r.By == "":
+		return r.Why
+	case r.Why == "":
+		return "by " + r.By
+	}
+	return "by " + r.By + ": " + r.Why
 }

@@ -24,7 +24,8 @@ type Report struct {
 	Waits  int64
 	By     string          // user@host that cancelled it; set by Report and List
 	Why    string          // the reason for the cancellation, or the signal; set by Report and List
-	Set    events.Settings // inputs with values for this run alone; set by Report and List
+	Set    events.Settings // inputs with values for this run alone, or with From values that stay; set by Report and List
+	From   string          // the workspace from which start --as made the run's; set by Report and List
 	Filter string          // selected tasks, "" for all; set by Report and List
 	Git    *events.Git     // the commit of its project; nil: none; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
@@ -326,7 +327,7 @@ func (r *Report) ended(end *events.Event) {
 func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
-		r.Set, r.Git = started.Data.Set, started.Data.Git.Sound()
+		r.Set, r.From, r.Git = started.Data.Set, started.Data.From, started.Data.Git.Sound()
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message

@@ -63,7 +63,7 @@ internal/watch:                internal/projectfiles internal/format/items inter
 internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human internal/parallel internal/insight/figures
 workspace:                     internal/fetch internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
-internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures
+internal/insight/report:       internal/parallel internal/insight/markup internal/insight/markdown internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
 internal/insight/telemetry:    internal/insight/runview internal/events internal/human internal/pkgref internal/backoff
@@ -72,6 +72,7 @@ internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/markup internal/insight/runview internal/human
 internal/insight/plot:         internal/insight/figures internal/insight/markup internal/format/record internal/human
 internal/insight/figures:      internal/format/manifest internal/format/record objectstore objectstore/tree
+internal/insight/markdown:       internal/insight/markup
 internal/insight/markup:       internal/human
 internal/insight/runview:      internal/format/moment dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record

@@ -1,0 +1,164 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+
+	"e3/internal/human"
+	"e3/internal/insight/compare"
+	h "e3/internal/insight/markup"
+	"e3/internal/insight/report"
+)
+
+func (b *curvesBody) page(f *frame) h.Node {
+	if len(b.Charts) == 0 {
+		return b.around(f, nil, h.El("p.lead", h.Text("No output of these is marked as a plot. A task marks one with: "),
+			h.El("code", h.Text("out: {curve: {file: curve.csv, kind: plot}}"))))
+	}
+	var others []report.Chart
+	for i := range b.Charts {
+		if i != b.Chosen {
+			others = append(others, b.Charts[i])
+		}
+	}
+	left := ""
+	if b.Left > 0 {
+		left = human.Count(b.Left, "more chart") + " are left out; choose fewer sides or values"
+	}
+	return b.around(f, b.axes(f), h.If(b.Chosen >= 0, b.large(f)),
+		h.If(len(others) > 0, section("charts", textOr(b.Chosen >= 0, "Other charts", "Charts"), h.El("div.cards", h.Map(others, func(c report.Chart) h.Node {
+			title := h.Line(c.Title)
+			if c.Curves("") != nil {
+				title = link(f.With("chart", c.Title, "at", "", "sort", ""), title)
+			}
+			return h.El("figure.figure", h.El("figcaption", title), c.Drawing(report.Look{}), note(c.Note(report.Look{})))
+		})), note(left))))
+}
+
+// axes are the inputs that say how the chart is drawn.
+func (b *curvesBody) axes(f *frame) h.Node {
+	if b.Curves == nil {
+		return nil
+	}
+	return h.Group{
+		hidden("chart", f.Place.get("chart")),
+		choose("Colour", "colour", f.Place.get("colour"), "each line", b.Params), h.Text(" "), logAxes(f), h.Text(" "),
+		input("Values at "+b.Curves.X, "at", f.Place.get("at"), 8, h.Attr("placeholder", b.Curves.Last)), h.Text(" "),
+	}
+}
+
+func logAxes(f *frame) h.Node {
+	return h.Group{checkbox("logx", "logarithmic x", f.Place.get("logx") != ""), h.Text(" "),
+		checkbox("logy", "logarithmic y", f.Place.get("logy") != "")}
+}
+
+// large is the chosen chart with its lines in numbers.
+func (b *curvesBody) large(f *frame) h.Node {
+	c, look := &b.Charts[b.Chosen], b.look(f)
+	f.Module = "curves.js"
+	return section("chart", c.Title, scroll("The chart, drawn", c.Drawing(look)), note(c.Note(look)), b.numbers(f))
+}
+
+// numbers are the lines in a table. A script puts the values at the pointer into it.
+func (b *curvesBody) numbers(f *frame) h.Node {
+	c := b.Curves
+	better := compare.DirectionOf(c.Y)
+	var last, anywhere map[int]bool
+	if better != "" {
+		last, anywhere = c.Best(better == compare.Lower)
+	}
+	columns := []column{{name: "Line", key: "line"}}
+	for _, name := range b.Params {
+		columns = append(columns, column{name: name})
+	}
+	columns = append(columns, column{name: "At " + c.X + " " + c.Place, key: "at", class: "num here"},
+		column{name: "Least", key: "least", class: "num"}, column{name: "Greatest", key: "greatest", class: "num"},
+		column{name: "Last", key: "last", class: "num"})
+	ats, leasts := pointed(c, func(l *report.Curve) string { return l.At }), pointed(c, func(l *report.Curve) string { return l.Least })
+	greatests, lasts := pointed(c, func(l *report.Curve) string { return l.Greatest }), pointed(c, func(l *report.Curve) string { return l.Last })
+	rows := make(h.Group, len(c.Lines))
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		p := &b.Plots[l.Of]
+		ws, _, _ := strings.Cut(p.Side, "@")
+		name := l.Name
+		if name == "" {
+			name = p.Task
+		}
+		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), h.Line(name))),
+			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "") }),
+			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), starred(leasts[i], better == compare.Lower && anywhere[i]),
+			starred(greatests[i], better == compare.Higher && anywhere[i]), starred(lasts[i], last[i]))
+	}
+	return h.Group{table("The lines in numbers", "trials", "The lines in numbers", sortHeads(f, columns), rows),
+		h.If(len(last)+len(anywhere) > 0, note("* the best value of its column.")),
+		note(human.Count(len(c.Lines), "line") + ", from " + c.X + " " + c.First + " to " + c.Last + ". Other values: point at the chart, or give a place above.")}
+}
+
+// pointed are the numbers of a column, whose points stand below each other.
+func pointed(c *report.Curves, of func(*report.Curve) string) []h.Node {
+	texts := make([]string, len(c.Lines))
+	for i := range c.Lines {
+		texts[i] = of(&c.Lines[i])
+	}
+	return alignedTexts(texts)
+}
+
+// swatch is a piece of a line.
+func swatch(colour string) h.Node {
+	return h.El("svg.swatch", h.Attr("viewBox", "0 0 16 4"), h.Attr("aria-hidden", "true"),
+		h.El("rect", h.Attr("width", "16"), h.Attr("height", "4"), h.Attr("rx", "2"), h.Attr("fill", colour)))
+}
+
+func (b *scatterBody) page(f *frame) h.Node {
+	if b.Table == nil || len(b.Table.Rows) == 0 {
+		return b.around(f, nil, b.table(f))
+	}
+	pick := h.Group{
+		choose("Across", "x", b.X, "", b.Xs), h.Text(" "), choose("Up", "y", b.Y, "", b.Ys), h.Text(" "),
+		choose("Colour", "colour", f.Place.get("colour"), "sides", b.Table.Params), h.Text(" "), logAxes(f), h.Text(" "),
+	}
+	look := b.look(f)
+	look.Values = false
+	drawn := note("No row has numbers for both.")
+	if b.Chart != nil {
+		drawn = h.Group{scroll("The points, drawn", b.Chart.Drawing(look)), note(b.Chart.Note(look)),
+			note("Point at a point for its name; the table has the same values.")}
+	}
+	return b.around(f, pick, section("chart", b.Y+" by "+b.X, drawn), b.table(f))
+}
+
+// choose is a choice of one name; none, if it is not "", is a word for no choice.
+func choose(label, name, chosen, none string, names []string) h.Node {
+	option := func(value, text string) h.Node {
+		return h.El("option", h.Attr("value", value), h.If(value == chosen, h.Flag("selected")), h.Line(text))
+	}
+	return h.El("label", h.Text(label+" "), h.El("select", h.Attr("name", name),
+		h.If(none != "", option("", none)), h.Map(names, func(s string) h.Node { return option(s, s) })))
+}
+
+// choices choose rows by the values of their parameters.
+func (b *trialsBody) choices() h.Node {
+	const mostChoices, mostValues = 12, 80
+	return h.Map(b.Choices[:min(len(b.Choices), mostChoices)], func(c compare.Choice) h.Node {
+		var chosen string
+		names := make([]string, 0, len(c.Values))
+		for _, v := range c.Values[:min(len(c.Values), mostValues)] {
+			names = append(names, v)
+			if slices.Contains(b.Where[c.Name], v) {
+				chosen = v
+			}
+		}
+		return h.Group{h.El("label", h.Line(c.Name), h.Text(" "), h.El("select", h.Attr("name", "where"), h.El("option", h.Attr("value", ""), h.Text("all")),
+			h.Map(names, func(v string) h.Node {
+				return h.El("option", h.Attr("value", c.Name+"="+v), h.If(v == chosen, h.Flag("selected")), h.Line(human.Truncate(v, 40)))
+			}))), h.Text(" ")}
+	})
+}
+
+func textOr(is bool, text, other string) string {
+	if is {
+		return text
+	}
+	return other
+}
