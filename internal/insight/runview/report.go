@@ -29,6 +29,8 @@ type Report struct {
 	Git    *events.Git     // the commit of its project; nil: none; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
+	Limits      *events.Limits // of its commands; nil: not known; set by Report and List
+	Force       bool           // what Filter selects ran even if cached; set by Report and List
 	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
 	// the next start closes it.
 	Live bool
@@ -91,6 +93,9 @@ type TaskReport struct {
 	Because     string        `json:"because,omitempty"` // the failed task for which it was skipped
 	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
 	LeftOut     string        `json:"leftOut,omitempty"` // the task that does without it
+
+	// Proven means that an earlier run's result counts without a look. Only reports of runs at work set it.
+	Proven bool `json:"-"`
 
 	Gathered *events.Gathered `json:"gathered,omitempty"` // members that its fan-ins lack
 	Batch    Batch            `json:"batch,omitzero"`
@@ -327,6 +332,7 @@ func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
 		r.Set, r.Git = started.Data.Set, started.Data.Git.Sound()
+		r.Limits, r.Force = started.Data.Limits, started.Data.Force
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message
