@@ -259,6 +259,9 @@ func (l *look) outlook(waiting int64, now time.Time) Outlook {
 			continue
 		}
 		o.Expected[i] = l.expected(i, factors)
+		if s.Runs {
+			atWork += max(l.g.Package.Tasks[i].Policy.CPU, 1)
+		}
 		switch {
 		case s.Held:
 			o.AtLeast = true
@@ -267,11 +270,11 @@ func (l *look) outlook(waiting int64, now time.Time) Outlook {
 			o.Known = true
 		case s.Runs || chances[i] > 0:
 			o.AtLeast = true
+			s.Takes = 1 // it takes its turn all the same
+			continue
 		}
 		if s.Takes = time.Duration(float64(o.Expected[i]) * chances[i]); s.Runs {
-			cpu := l.g.Package.Tasks[i].Policy.CPU
-			atWork += max(cpu, 1)
-			if t := l.state[i]; t.State == runview.TaskRunning && o.Expected[i] > 0 {
+			if t := l.state[i]; t.State == runview.TaskRunning {
 				s.Takes = lasts(o.Expected[i], now.Sub(t.StartedAt.Time))
 			}
 		}

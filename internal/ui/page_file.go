@@ -12,7 +12,7 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(f), b.criticalPath(f),
+		b.failures(), b.waiting(f), b.now(f), b.spent(f),
 		part("graph", "Graph", b.graphView()),
 		part("timeline", "Timeline", b.timelineView()),
 		b.tasks(f),

@@ -53,6 +53,9 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 		end = r.bounds.Last
 	}
 	r.tell(started, end)
+	if grown := f.Grown(); grown != "" {
+		r.PackageHash = grown
+	}
 	if !r.unrecorded && r.State != record.RunRunning {
 		r.named(f)
 		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total

@@ -27,7 +27,8 @@ type Report struct {
 	Set    events.Settings // inputs with values for this run alone; set by Report and List
 	Filter string          // selected tasks, "" for all; set by Report and List
 	Git    *events.Git     // the commit of its project; nil: none; set by Report and List
-	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
+	// PackageHash is the hash of the run's package object, by its first event; set by Report and List. With the run's
+	// tasks, it is that of the last package, if the graph has grown.
 	PackageHash string
 	Limits      *events.Limits // of its commands; nil: not known; set by Report and List
 	Force       bool           // what Filter selects ran even if cached; set by Report and List
