@@ -80,16 +80,12 @@ type simulation struct {
 	cores    int64   // free cores, in thousandths
 	running  ends
 	now      time.Duration
+	started  func(i int32, at time.Duration) // nil: nobody asks
 }
 
 // makespan returns how long a run of the plan takes.
 func makespan(g *Graph, tasks []TaskPlan, opts *Options, rank []time.Duration, cost func(int32) time.Duration) time.Duration {
-	limited := *opts
-	limited.Concurrency, limited.Outstanding = max(1, opts.Concurrency), 0
-	s := &simulation{
-		g: g, cost: cost, waiting: make([]int32, g.Len()), twins: map[int32][]int32{},
-		ready: ready{g: g, rank: rank, overtaken: map[int32]int{}}, budget: newBudget(g, &limited), cores: int64(1000 * limited.Concurrency),
-	}
+	s := newSimulation(g, opts, rank, cost)
 	var first []int32
 	for i := range tasks {
 		t := &tasks[i]
@@ -107,18 +103,31 @@ func makespan(g *Graph, tasks []TaskPlan, opts *Options, rank []time.Duration, c
 	for _, i := range first {
 		s.reach(i)
 	}
-	for {
-		s.admit()
-		if len(s.running) == 0 {
-			return s.now
-		}
+	s.admit()
+	return s.finish()
+}
+
+func newSimulation(g *Graph, opts *Options, rank []time.Duration, cost func(int32) time.Duration) *simulation {
+	limited := *opts
+	limited.Concurrency, limited.Outstanding = max(1, opts.Concurrency), 0
+	return &simulation{
+		g: g, cost: cost, waiting: make([]int32, g.Len()), twins: map[int32][]int32{},
+		ready: ready{g: g, rank: rank, overtaken: map[int32]int{}}, budget: newBudget(g, &limited), cores: int64(1000 * limited.Concurrency),
+	}
+}
+
+// finish goes on until no command is at work, and returns the time.
+func (s *simulation) finish() time.Duration {
+	for len(s.running) > 0 {
 		e := heap.Pop(&s.running).(end)
 		s.now = e.at
-		policy := &g.Package.Tasks[e.task].Policy
+		policy := &s.g.Package.Tasks[e.task].Policy
 		s.cores += s.budget.turn(policy)
 		s.budget.claim(policy, -1)
 		s.settle(e.task)
+		s.admit()
 	}
+	return s.now
 }
 
 // reach makes a task ready, or settles it if it has no cost.
@@ -170,9 +179,17 @@ func (s *simulation) admit() {
 		if n > s.cores {
 			return
 		}
-		s.cores -= n
 		s.launched = s.launched[1:]
-		heap.Push(&s.running, end{at: s.now + s.cost(i), task: i})
+		s.start(i)
+	}
+}
+
+// start starts a command, of which the budget has the claim.
+func (s *simulation) start(i int32) {
+	s.cores -= s.budget.turn(&s.g.Package.Tasks[i].Policy)
+	heap.Push(&s.running, end{at: s.now + s.cost(i), task: i})
+	if s.started != nil {
+		s.started(i, s.now)
 	}
 }
 

@@ -405,9 +405,14 @@ func (r *run) draftStarted() {
 	if r.o.From != "" {
 		set = r.o.Given
 	}
+	limits := events.Limits{Cores: r.o.Concurrency, Memory: r.o.Memory, Resources: r.o.Capacities}
+	if r.o.Outstanding > 0 {
+		limits = events.Limits{}
+	}
 	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
 		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Git: r.git, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
 		Filter: r.o.Filter, Force: r.o.Force, Set: set, From: r.o.From, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
+		Limits: &limits,
 	}}, 0)
 	r.first = &e
 }

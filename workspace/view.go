@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"e3/dataflow/plan"
 	"e3/internal/format/record"
@@ -88,6 +89,12 @@ func (a asked) Queued(ctx context.Context, ws, run string) ([]Queued, error) {
 		return nil, nil
 	}
 	return a.w.Stores.Queued(ctx, ws, run)
+}
+
+// Expected implements runview.Workspaces.
+func (a asked) Expected(ctx context.Context, ws string) func(task string) time.Duration {
+	durations, _ := (&proofs{states: a.w}).durations(ctx, ws)
+	return func(task string) time.Duration { return durations[task] }
 }
 
 // AtWork reports whether the workspace's holder is the run's process. The lock is taken before a run begins, so a

@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"e3/cmd/e3/internal/term"
+	"e3/dataflow/graph"
+	"e3/dataflow/remaining"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/internal/insight/remaining"
+	"e3/internal/insight/runview"
 	"e3/workspace"
 )
 
@@ -35,7 +39,7 @@ type brief struct {
 	began    time.Time
 	told     time.Time // of the latest line
 	running  map[string]time.Time
-	left     *remaining.Run // nil: unknown
+	ahead    *ahead // nil: unknown
 }
 
 // short reports whether the run has too many tasks for a line each.
@@ -60,22 +64,40 @@ func (b *brief) tells(e *events.Event, d *events.Data) bool {
 	return true
 }
 
-// leftText is the time that is left in words; "" if nothing is known.
-func leftText(left *remaining.Run, now time.Time) string {
-	if left == nil {
+// An ahead estimates how a run goes on while its events arrive. It is safe for concurrent use.
+type ahead struct {
+	pkg      *record.Package
+	expected func(task string) time.Duration
+
+	mu   sync.Mutex
+	fold *runview.Fold
+	run  *remaining.Run // nil: nobody has asked yet
+}
+
+func (a *ahead) add(e *events.Event) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fold.Add(e)
+}
+
+// left is the time that is left in words; "" if nothing is known.
+func (a *ahead) left(now time.Time) string {
+	if a == nil {
 		return ""
 	}
-	e := left.Left(now)
-	switch text := human.Seconds(e.Left); {
-	case !e.Known, e.AtLeast && e.Left < time.Second:
-		return ""
-	case e.Left < time.Second:
-		return "less than 1s"
-	case e.AtLeast:
-		return "at least " + text
-	default:
-		return "about " + text
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.run == nil {
+		g, err := graph.New(a.pkg)
+		if err != nil || a.fold.Started() == nil {
+			return "" // the run says why
+		}
+		a.run = remaining.Of(g, a.fold.Started().Facts(), a.expected)
 	}
+	return a.run.Look(a.run.Told(a.fold), now).Text()
 }
 
 // milestone prints how far the run is, if it has passed another tenth.
@@ -122,7 +144,7 @@ func (t *transcript) stand(now time.Time) {
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	if left := leftText(b.left, now); left != "" {
+	if left := b.ahead.left(now); left != "" {
 		text += "; " + left + " left"
 	}
 	t.line("%s", text)
@@ -139,7 +161,7 @@ func (b *brief) oldest() (name string, since time.Time) {
 	return name, since
 }
 
-// follow counts an event, keeps the estimate true to it, and reports whether it has a line of its own.
+// follow counts an event, and reports whether it has a line of its own.
 func (b *brief) follow(e *events.Event, d *events.Data) bool {
 	if b.began.IsZero() {
 		b.began, b.told = e.Time, e.Time
@@ -160,50 +182,19 @@ func (b *brief) follow(e *events.Event, d *events.Data) bool {
 	case events.TaskRetryScheduled:
 		b.failed = max(b.failed-1, 0)
 	}
-	b.estimated(e, d)
 	return b.tells(e, d)
 }
 
-// estimated tells the estimator of an event.
-func (b *brief) estimated(e *events.Event, d *events.Data) {
-	if b.left == nil {
-		return
-	}
-	switch e.Type {
-	case events.TaskCreated:
-		b.left.Announce(int64(max(d.Tasks, 1)))
-	case events.TaskStarted:
-		b.left.Start(e.Task, e.Time)
-	case events.TaskCached:
-		if e.Task != "" {
-			if d.As != "" { // it was not announced
-				b.left.Announce(1)
-			}
-			b.left.End(e.Task, 0)
-		}
-	case events.TaskCompleted:
-		b.left.End(e.Task, events.Milliseconds(d.Duration))
-	case events.TaskFailed, events.TaskSkipped:
-		b.left.End(e.Task, 0)
-	case events.TaskRetryScheduled, events.TaskReopened:
-		b.left.Again(e.Task)
-	}
-}
-
 // estimate begins the estimate of a run that is about to begin.
-func (t *transcript) estimate(info *workspace.RunInfo, s *workspace.StartOptions, now func() time.Time) {
+func (t *transcript) estimate(info *workspace.RunInfo, now func() time.Time) {
 	if info.Package == nil || info.Expected == nil {
 		return
 	}
-	parallel := s.Concurrency
-	if s.Outstanding > 0 {
-		parallel = 0 // as many as workers take
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := remaining.Of(info.Package, info.Expected, parallel)
-	t.brief.left = left
-	t.live.Left = func() string { return leftText(left, now()) }
+	a := &ahead{pkg: info.Package, expected: info.Expected, fold: runview.NewFold()}
+	t.brief.ahead = a
+	t.live.Left = func() string { return a.left(now()) }
 }
 
 // beats prints how far the run is from time to time, until the returned function is called.

@@ -10,14 +10,15 @@ import (
 
 	"e3/cmd/e3/internal/term"
 	"e3/internal/events"
+	"e3/internal/format/digest"
 	"e3/internal/format/record"
-	"e3/internal/insight/remaining"
+	"e3/internal/insight/runview"
 )
 
 // many returns the events of a run of n tasks that take 100 ms each, one after the other. Every failing-th one fails.
 func many(n, failing int, from time.Time) []events.Event {
 	list := []events.Event{
-		{Type: events.RunStarted, Run: "01234567-89ab-7cde", Time: from},
+		{Type: events.RunStarted, Run: "01234567-89ab-7cde", Time: from, Data: &events.Data{Limits: &events.Limits{Cores: 1}}},
 		{Type: events.TaskCreated, Time: from, Data: &events.Data{Tasks: n}},
 	}
 	for i := range n {
@@ -33,19 +34,19 @@ func many(n, failing int, from time.Time) []events.Event {
 	return list
 }
 
-func expecting(n int) *remaining.Run {
+func expecting(n int) *ahead {
 	pkg := &record.Package{}
 	for i := range n {
-		pkg.Tasks = append(pkg.Tasks, record.PackageTask{Name: fmt.Sprintf("fit[%d]", i)})
+		pkg.Tasks = append(pkg.Tasks, record.PackageTask{Name: fmt.Sprintf("fit[%d]", i), Task: digest.Sum([]byte{byte(i), byte(i >> 8)}).String()})
 	}
-	return remaining.Of(pkg, func(string) time.Duration { return 100 * time.Millisecond }, 1)
+	return &ahead{pkg: pkg, expected: func(string) time.Duration { return 100 * time.Millisecond }, fold: runview.NewFold()}
 }
 
 func printed(t testing.TB, verbose bool, n int, list []events.Event) string {
 	t.Helper()
 	var out strings.Builder
 	tr := newTranscript(&out, term.Hidden(), term.Style{})
-	tr.brief.verbose, tr.brief.left = verbose, expecting(n)
+	tr.brief.verbose, tr.brief.ahead = verbose, expecting(n)
 	for _, e := range list {
 		tr.event(e)
 	}
@@ -131,7 +132,7 @@ func BenchmarkTranscript(b *testing.B) {
 	list := many(10_000, 0, time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
 	for b.Loop() {
 		tr := newTranscript(io.Discard, term.Hidden(), term.Style{})
-		tr.brief.left = expecting(10_000)
+		tr.brief.ahead = expecting(10_000)
 		for _, e := range list {
 			tr.event(e)
 		}

@@ -82,7 +82,11 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 			return err
 		}
 	}
-	return a.Reply(report.Answer(), func(w *render.Sheet) { writeRun(w, report, a.Now()) })
+	answer, err := answerOf(ctx, r, report)
+	if err != nil {
+		return err
+	}
+	return a.Reply(answer, func(w *render.Sheet) { writeRun(w, report, &answer, a.Now()) })
 }
 
 // queuedText says how many tasks wait for a worker, for how long and which; "" for none.
@@ -113,7 +117,7 @@ func queuedText(list []runview.Queued, now time.Time) string {
 }
 
 // writeRun prints a run as seed 003 shows it.
-func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
+func writeRun(w *render.Sheet, r *runview.Report, answer *runview.Run, now time.Time) {
 	w.Line("Run %s", r.RunID)
 	w.Field("Status", "%s%s", r.Status(), also(human.Unheard(r.Heard.At, r.Heard.Lease, now)))
 	w.Field("Started", "%s", human.Stamp(r.StartedAt))
@@ -126,6 +130,7 @@ func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
 		w.Field("Progress", "%d of %d", r.Done, r.Total)
 	}
 	w.Field("Queued", "%s", queuedText(r.Queued, now))
+	writeNow(w, answer.Now, now, saidQueued(r))
 	if r.Provenance != nil {
 		label := "Imported"
 		for _, line := range runview.Whence(runview.Steps(r.Provenance), now) {
@@ -149,12 +154,14 @@ func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
 	if len(r.Tasks) == 0 && r.Unnamed == 0 {
 		return
 	}
+	writeFamilies(w, answer.Now)
 	w.Line("")
 	w.Line("  Tasks:")
 	writeTasks(w, r)
 	if r.Unnamed > 0 {
 		w.Line("    and %s more, cached, whose names are gone with the events of earlier runs", human.Count(r.Unnamed, "task"))
 	}
+	writeSpent(w, answer.Spent)
 }
 
 // writeTasks prints a line for each task of a run.

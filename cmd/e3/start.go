@@ -547,7 +547,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	}
 	s.OnStart = func(info *workspace.RunInfo) {
 		sayBegun(a, location, ws, info)
-		t.estimate(info, &s, a.Now)
+		t.estimate(info, a.Now)
 	}
 	s.OnEvent = both(s.OnEvent, t.event)
 	defer sayStopping(ctx, a, o.grace)()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
+	"e3/dataflow/remaining"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -71,6 +72,11 @@ func runStatus(ctx context.Context, a *app, r *repo.Repo, ws string) (err error)
 		if ws != "" {
 			sayWhereItStands(ctx, a, r, ws)
 		}
+		if st.Run != nil && st.Run.Live {
+			if st.LastRun.Now, err = remaining.AskFor(ctx, r.Workspaces.Runs, name, st.Run.RunID); err != nil {
+				return err
+			}
+		}
 		doc.Workspaces = append(doc.Workspaces, st)
 	}
 	return a.Reply(doc, func(w *render.Sheet) {
@@ -116,6 +122,7 @@ func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
 	w.Field("Last run", "%s", lastRun(st.Run))
 	if st.Run != nil {
 		w.Field("Queued", "%s", queuedText(st.Run.Queued, now))
+		writeNow(w, st.LastRun.Now, now, runview.WaitsApproval, saidQueued(st.Run))
 	}
 	writeApprovals(w, st)
 	if b := st.Holder; b != nil {

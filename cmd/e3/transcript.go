@@ -61,11 +61,12 @@ func (t *transcript) event(e events.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := e.Facts()
+	t.brief.ahead.add(&e)
 	if e.Type != events.TaskCached {
 		t.tellProven()
 	}
 	if t.batches.take(&e, d, t.alone) {
-		t.spoilt(&e, d)
+		t.spoilt(&e)
 		return
 	}
 	failed := t.brief.failed
@@ -257,9 +258,8 @@ func (t *transcript) alone(items, note string) {
 }
 
 // spoilt follows an item whose batch has failed: it has not ended.
-func (t *transcript) spoilt(e *events.Event, d *events.Data) {
+func (t *transcript) spoilt(e *events.Event) {
 	delete(t.brief.running, e.Task)
-	t.brief.estimated(e, d)
 	t.live.End(e.Task)
 }
 

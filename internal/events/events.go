@@ -110,6 +110,7 @@ type Data struct {
 	Process     *Process  `json:"process,omitempty"`     // run.started
 	Git         *Git      `json:"git,omitempty"`         // run.started: the commit of the project; absent: none
 	Inputs      string    `json:"inputs,omitempty"`      // run.started: root hash of the inputs
+	Limits      *Limits   `json:"limits,omitempty"`      // run.started: of its commands
 	Filter      string    `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
 	Force       bool      `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
 	Set         Settings  `json:"set,omitempty"`         // run.started: inputs with values for this run alone; with From, values that stay
@@ -169,6 +170,13 @@ type Process struct {
 	BootID    string `json:"bootId,omitempty"`
 	Host      string `json:"host,omitempty"`
 	User      string `json:"user,omitempty"`
+}
+
+// Limits bound the commands of a run that are at work together.
+type Limits struct {
+	Cores     int                `json:"cores,omitempty"`     // absent: they run at workers, which have limits of their own
+	Memory    int64              `json:"memory,omitempty"`    // bytes, of what they declare; absent: no limit
+	Resources map[string]float64 `json:"resources,omitempty"` // named ones; any other has the greatest single demand
 }
 
 // Who names the user and the machine of a process in the form of records; "" if they are unknown.

@@ -66,8 +66,7 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	now := s.o.Now()
 	b := &fileBody{runBody: s.headOf(f, m, now), Contents: c}
 	b.Facts = append(b.Facts, s.moreFacts(f, m, c)...)
-	b.Path = m.critical(now)
-	b.timeline(f, m.spans(now))
+	b.timeline(f, m.spans.All(r, now))
 	if err := s.graph(ctx, f, m, b.runBody); err != nil {
 		return nil, err
 	}
@@ -91,8 +90,8 @@ func readModel(ctx context.Context, s *Stores, r *runview.Report) (*model, error
 // moreFacts are the facts of a run that only its file shows.
 func (s *Server) moreFacts(f *frame, m *model, c *report.Contents) []report.Fact {
 	workers := map[string]bool{}
-	for _, at := range m.spans(s.o.Now()) {
-		workers[at.worker] = true
+	for _, at := range m.spans.All(m.report, s.o.Now()) {
+		workers[at.Worker] = true
 	}
 	var list []report.Fact
 	for _, fact := range []report.Fact{

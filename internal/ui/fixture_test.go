@@ -52,6 +52,7 @@ func (memory) Sync(context.Context) error { return nil }
 type desk struct {
 	pkg  string
 	live bool
+	took map[string]time.Duration // on record
 }
 
 func (d *desk) State(_ context.Context, ws string) (*record.WorkspaceState, error) {
@@ -63,6 +64,10 @@ func (d *desk) State(_ context.Context, ws string) (*record.WorkspaceState, erro
 
 func (d *desk) AtWork(context.Context, string, *record.Run) (bool, refstore.Heard, error) {
 	return d.live, refstore.Heard{}, nil
+}
+
+func (d *desk) Expected(context.Context, string) func(string) time.Duration {
+	return func(task string) time.Duration { return d.took[task] }
 }
 
 func (d *desk) Queued(context.Context, string, string) ([]runview.Queued, error) { return nil, nil }

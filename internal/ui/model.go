@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/dataflow/graph"
+	"e3/dataflow/remaining"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -17,34 +18,25 @@ import (
 // A model is a run as it was last read. Its refresh reads on from there, so that a page of a run of 10,000 tasks that
 // is shown each second reads only the new events.
 type model struct {
-	mu       sync.Mutex
-	ws, id   string
-	report   *runview.Report // with its tasks
-	fold     *runview.Fold
-	at       events.Positioned // the last event in the fold
-	damage   error
-	last     time.Time // of the events
-	bars     []span    // that have ended
-	attempts runview.AttemptFold
-	open     map[*runview.Attempt]span
-	index    map[string]int // task → its place in the report; nil: not asked for yet
+	mu     sync.Mutex
+	ws, id string
+	report *runview.Report // with its tasks
+	fold   *runview.Fold
+	at     events.Positioned // the last event in the fold
+	damage error
+	spans  runview.Spans
+	index  map[string]int // task → its place in the report; nil: not asked for yet
 
-	graph  *graph.Graph   // of the package, while the run is at work; nil: none
-	path   []criticalTask // the critical path after the event pathAt
-	pathAt int64          // -1: not looked for
+	graph   *graph.Graph   // of the package, while the run is at work; nil: none
+	wired   string         // the hash of that package
+	ahead   *remaining.Run // how a run at work goes on; nil: it is not at work, or has no graph
+	spent   *runview.Spent // after the event spentAt
+	spentAt int64          // -1: not looked for
 
 	hold  bool                          // keep the package when the run has ended
 	whole map[string]runview.TaskReport // by execution: completed tasks, which do not change any more
 	used  time.Time                     // of the model's last use
 	size  atomic.Int64                  // tasks
-}
-
-// span is an attempt in the run.
-type span struct {
-	task, worker string
-	attempt      int64
-	state        runview.TaskState
-	start, end   time.Time
 }
 
 // models keeps the runs that pages have shown last.
@@ -78,7 +70,7 @@ func (m *models) run(ctx context.Context, ws, prefix string) (*model, error) {
 	m.mu.Lock()
 	r := m.runs[key]
 	if r == nil {
-		r = &model{ws: ws, id: head.RunID, pathAt: -1}
+		r = &model{ws: ws, id: head.RunID, spentAt: -1}
 		m.runs[key] = r
 	}
 	r.used = m.now()
@@ -152,34 +144,47 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 	}
 	r.report, r.index = head, nil
 	r.size.Store(int64(len(head.Tasks)))
-	if first {
+	if first || r.fold != nil && head.PackageHash != r.wired {
 		if err := r.wire(ctx, s); err != nil {
 			return err
 		}
 	}
-	if head.State != record.RunRunning && !r.hold { // everything is read: find the path now, and drop the rest
-		r.critical(time.Time{})
-		r.graph, r.fold, r.whole = nil, nil, nil
+	if head.State != record.RunRunning && !r.hold { // everything is read: sum up now, and drop the rest
+		r.where(time.Time{})
+		r.graph, r.ahead, r.fold, r.whole = nil, nil, nil, nil
 	}
 	return nil
 }
 
 // begin makes a model that has read no event yet.
 func (r *model) begin() {
-	r.fold, r.open, r.whole = runview.NewFold(), map[*runview.Attempt]span{}, map[string]runview.TaskReport{}
-	r.at, r.damage, r.bars, r.attempts, r.pathAt = events.Positioned{}, nil, nil, runview.AttemptFold{}, -1
+	r.fold, r.whole = runview.NewFold(), map[string]runview.TaskReport{}
+	r.at, r.damage, r.spans, r.spentAt = events.Positioned{}, nil, runview.Spans{}, -1
 }
 
 // wire reads what the tasks read from each other; nothing if the package is gone.
 func (r *model) wire(ctx context.Context, s *Stores) error {
+	r.graph, r.ahead, r.wired = nil, nil, r.report.PackageHash
 	pkg, err := r.pkg(ctx, s)
 	if err != nil || pkg == nil {
 		return err
 	}
-	if g, err := graph.New(pkg); err == nil {
-		r.graph = g
+	g, err := graph.New(pkg)
+	if err != nil {
+		return nil
+	}
+	if r.graph = g; r.report.Live {
+		r.ahead = remaining.OfReport(g, r.report, s.Runs.Workspaces.Expected(ctx, r.ws))
 	}
 	return nil
+}
+
+// where says where the time went, by the events so far; tasks at work count until now.
+func (r *model) where(now time.Time) *runview.Spent {
+	if r.spentAt != r.at.Seq {
+		r.spent, r.spentAt = runview.SpentOf(r.graph, r.spans.All(r.report, now), r.report, now), r.at.Seq
+	}
+	return r.spent
 }
 
 // pkg reads the package of the run; nil: it is gone, or in no form that can be read.
@@ -219,61 +224,9 @@ func (r *model) read(ctx context.Context, s *Stores) error {
 		}
 		r.at = e
 		r.fold.Add(&e.Event)
-		r.draw(&e.Event)
+		r.spans.Add(&e.Event, r.fold)
 	}
 	return nil
-}
-
-// draw notes when attempts begin and end.
-func (r *model) draw(e *events.Event) {
-	if e.Time.After(r.last) {
-		r.last = e.Time
-	}
-	a, first := r.attempts.Add(e)
-	if first && a.State == "" {
-		t := r.fold.Find(e.Task) // Find sees the names of all attempts
-		r.open[a] = span{task: t.Task, worker: t.Worker, attempt: a.Number, start: a.StartedAt}
-	}
-	if at, ok := r.open[a]; ok && a.State != "" {
-		delete(r.open, a)
-		at.state, at.end = a.State, a.EndedAt
-		if at.end.Before(at.start) { // a clock went back
-			at.end = at.start
-		}
-		r.bars = append(r.bars, at)
-	}
-}
-
-// spans are the attempts of the run, those that are at work up to now.
-func (r *model) spans(now time.Time) []span {
-	list := slices.Clone(r.bars)
-	for _, at := range r.open {
-		at.state, at.end = runview.TaskInterrupted, r.last
-		if r.report.Live {
-			at.state, at.end = runview.TaskRunning, now
-		}
-		if at.end.Before(at.start) {
-			at.end = at.start
-		}
-		list = append(list, at)
-	}
-	if len(list) == 0 { // an imported run may come without its events
-		list = r.imported()
-	}
-	return list
-}
-
-func (r *model) imported() []span {
-	var list []span
-	for i := range r.report.Tasks {
-		t := &r.report.Tasks[i]
-		if t.State == runview.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(r.report.StartedAt) ||
-			!r.report.CompletedAt.IsZero() && t.StartedAt.After(r.report.CompletedAt) {
-			continue
-		}
-		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, start: t.StartedAt.Time, end: t.StartedAt.Add(t.Duration.Duration())})
-	}
-	return list
 }
 
 // complete sets the fields of tasks in the report that only their executions hold. While a run is at work, its page

@@ -12,11 +12,11 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(f),
+		b.failures(), b.waiting(f), b.now(f),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figureList(c.Pictures()),
 			h.If(len(c.Documents()) > 0, h.El("div.documents", figureList(c.Documents()))))),
-		b.criticalPath(f), b.tasks(f),
+		b.spent(f), b.tasks(f),
 		part("timeline", "Timeline", b.timelineView()),
 		part("graph", "Graph", b.graphView()),
 		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),

@@ -3,7 +3,6 @@ package ui
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
@@ -26,7 +25,8 @@ func (b *runBody) page(f *frame) h.Node {
 	return h.Group{
 		h.El("header.head", b.head(f),
 			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before))), b.trials(f)), cancel),
-		h.El("div.pair", b.waiting(f), b.failures(), b.criticalPath(f)),
+		h.El("div.pair", b.waiting(f), b.failures()),
+		b.now(f), b.spent(f),
 		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),
 	}
@@ -63,7 +63,7 @@ func (b *runBody) head(f *frame) h.Node {
 	return h.Group{
 		h.El("h1", h.Line(f.Workspace), h.Text(" "), badge(b.Run.Status())),
 		h.El("p.lead", h.Attr("aria-live", "polite"), h.Line(report.Lead(b.Run)),
-			h.If(b.Left != "", h.Text(" "), h.El("span.left", h.Text(b.Left)))),
+			b.left()),
 		h.If(len(b.Shares) > 0, shareBar(b.Shares), h.El("ul.counts", h.Attr("aria-label", "Tasks by state"), counts)),
 		facts(b.Facts),
 	}
@@ -92,31 +92,6 @@ func (b *runBody) failures() h.Node {
 	})
 	return section("failed", "What failed", h.Class("failures"), h.El("ul.plain", list),
 		h.If(b.MoreBad > 0, note(fmt.Sprintf("and %d more", b.MoreBad))))
-}
-
-// criticalPath shows where the time went: of a long path only the longest tasks.
-func (b *runBody) criticalPath(f *frame) h.Node {
-	if len(b.Path) == 0 {
-		return nil
-	}
-	shown, whole, together := b.Path, b.Run.RanFor(b.Now), time.Duration(0)
-	for _, t := range b.Path {
-		together += t.took()
-	}
-	said := fmt.Sprintf("The critical path: %s of %s", human.Duration(together), human.Duration(whole))
-	if len(b.Path) > maxPath {
-		shown = longest(b.Path, maxPath)
-		said += fmt.Sprintf("; its %d longest tasks of %d + %d", len(shown), len(shown), len(b.Path)-len(shown))
-	}
-	return section("path", "Where the time went", note(said+"."),
-		h.El("ol.path", h.Map(shown, func(t criticalTask) h.Node {
-			about := fmt.Sprintf("%d %%", 100*t.took()/max(whole, time.Millisecond))
-			if t.waited.Milliseconds() > 100 {
-				about += ", began " + human.Duration(t.waited) + " later"
-			}
-			return h.El("li", h.Class("s-"+string(t.state)), link(taskURL(f, t.task), h.Line(t.task)), h.Text(" "),
-				h.El("b", h.Text(human.Duration(t.took()))), h.Text(" "), dim(about))
-		})))
 }
 
 func (b *runBody) timelineView() h.Node {
@@ -169,9 +144,7 @@ func (l *taskList) filter(f *frame) h.Node {
 func (l *taskList) lines(f *frame) h.Node {
 	switch {
 	case f.Place.get("by") != "":
-		return table("", "tasks", "Tasks, with the items of a matrix as one line",
-			heads("Task", "Items.num.opt", "Status", "Together.num.opt", "Longest.num"),
-			h.Map(l.Families, func(x family) h.Node { return x.line(f) }))
+		return familyTable(f, l.Families)
 	case len(l.Rows) == 0 && l.All == 0:
 		return note("No task has begun yet.")
 	case len(l.Rows) == 0:
@@ -182,19 +155,6 @@ func (l *taskList) lines(f *frame) h.Node {
 	first := (l.Page-1)*maxRows + 1
 	return h.Group{l.table(f), pager(f, "page", l.Page, l.pages(), "Pages of the list",
 		fmt.Sprintf("%d to %d of %d", first, first+len(l.Rows)-1, l.Found))}
-}
-
-func (x family) line(f *frame) h.Node {
-	url := taskURL(f, x.Task)
-	if x.Name != x.Task {
-		url = f.With("by", "", "q", x.Name+"[", "page", "")
-	}
-	tallies := h.Map(x.Shares, func(s report.Share) h.Node {
-		return h.Group{h.El("span.tally", h.Text(itoa(s.Count)+" "), state(s.State)), h.Text(" ")}
-	})
-	return h.El("tr", h.ID("f-"+x.Name), rowHead(link(url, h.Line(x.Name))), cell("td.num.opt", itoa(x.Count)),
-		h.El("td", tallies), cell("td.num.opt", textIf(x.Took > 0, human.Duration(x.Took))),
-		number(textIf(x.Worst > 0, human.Duration(x.Worst))))
 }
 
 // table is the tasks of a run; in a file they have their executions and keys as well.

@@ -20,8 +20,8 @@ type runBody struct {
 	Now       time.Time
 	Facts     []report.Fact
 	Shares    []report.Share
-	Left      string         // the estimated time to the end
-	Path      []criticalTask // in the order of time
+	At        *runview.Now   // of a run at work; nil: not known
+	Spent     *runview.Spent // nil: nothing ran
 	Failed    []row
 	MoreBad   int
 	View      string // tasks, timeline or graph
@@ -40,7 +40,6 @@ type row struct {
 
 // Bounds of the page of a run.
 const (
-	maxPath   = 12
 	maxFailed = 8
 	maxNodes  = 160 // of a graph
 	maxSingle = 40  // of a graph in which the items of a matrix are drawn one by one
@@ -77,7 +76,6 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	if p.get("r") == "" || r.Live {
 		s.live(f)
 	}
-	b.Path = m.critical(now)
 	if err := s.failed(ctx, f, m, b); err != nil {
 		return nil, err
 	}
@@ -85,7 +83,7 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	case runTasks:
 		b.List, err = s.taskList(ctx, f, m)
 	case runTimeline:
-		b.timeline(f, m.spans(now))
+		b.timeline(f, m.spans.All(r, now))
 		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID), "--trace", "-")
 	case runGraph:
 		err = s.graph(ctx, f, m, b)
@@ -99,7 +97,10 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 // headOf makes the beginning of every view of a run.
 func (s *Server) headOf(f *frame, m *model, now time.Time) *runBody {
 	r := m.report
-	b := &runBody{Run: r, Now: now, Facts: s.facts(f, r), Left: timeLeft(m, now)}
+	b := &runBody{Run: r, Now: now, Facts: s.facts(f, r), Spent: m.where(now)}
+	if r.Live && m.ahead != nil {
+		b.At = m.ahead.Now(r, now)
+	}
 	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), r.Status())
 	b.counts()
 	if r.Damage != nil {
@@ -162,23 +163,6 @@ func (b *runBody) counts() {
 	b.Shares = report.Shares(counts)
 }
 
-// timeLeft estimates how long a live run still takes if its tasks go on to end as fast as so far.
-func timeLeft(m *model, now time.Time) string {
-	r := m.report
-	if !r.Live || r.Total <= r.Done {
-		return ""
-	}
-	ran := len(m.bars)
-	if ran == 0 {
-		return ""
-	}
-	left := time.Duration(float64(m.last.Sub(r.StartedAt)) / float64(ran) * float64(r.Total-r.Done))
-	if left -= now.Sub(m.last); left < 0 { // the remaining tasks take longer than the others did, or wait for approval
-		return ""
-	}
-	return "about " + human.Seconds(max(left.Round(time.Second), time.Second)) + " left at this pace"
-}
-
 // taskURL is the address of the page of a task in the shown run.
 func taskURL(f *frame, task string) string {
 	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"))
@@ -214,10 +198,12 @@ func rowsOf(f *frame, list []runview.TaskReport) []row {
 }
 
 // timeline draws the attempts of the run.
-func (b *runBody) timeline(f *frame, spans []span) {
+func (b *runBody) timeline(f *frame, spans []runview.Span) {
 	critical := map[string]bool{}
-	for _, t := range b.Path {
-		critical[t.task] = true
+	if b.Spent != nil {
+		for _, t := range b.Spent.Path {
+			critical[t.Task] = true
+		}
 	}
 	if len(spans) > maxBars {
 		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
@@ -225,7 +211,7 @@ func (b *runBody) timeline(f *frame, spans []span) {
 	}
 	bars := make([]lineBar, len(spans))
 	for i, at := range spans {
-		bars[i] = lineBar{span: at, Href: taskURL(f, at.task), Critical: critical[at.task]}
+		bars[i] = lineBar{Span: at, Href: taskURL(f, at.Task), Critical: critical[at.Task]}
 	}
 	b.Line = timelineOf(bars, b.Run.StartedAt, b.Run.CompletedAt)
 }

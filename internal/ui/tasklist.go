@@ -18,7 +18,7 @@ import (
 type taskList struct {
 	Statuses   []string
 	Rows       []row
-	Families   []family // items of a matrix as one line, if the address asks for that
+	Families   []runview.Family // items of a matrix as one line, if the address asks for that
 	Found, All int
 	Page       int  // the number of the page, from 1
 	Whole      bool // all tasks, with their executions: a file
@@ -33,16 +33,6 @@ var listColumns = []column{
 	{"Task", "task", "", ""}, {"Status", "status", "", ""}, {"Duration", "duration", "num", "-"},
 	{"Memory", "", "num opt", ""}, {"Cores", "", "num opt", ""}, {"Started", "started", "when", ""},
 	{"Attempt", "attempt", "num opt", "-"}, {"Note", "", "", ""},
-}
-
-// family is the items of a matrix.
-type family struct {
-	Name   string
-	Task   string // the first item
-	Count  int
-	Shares []report.Share
-	Took   time.Duration // together
-	Worst  time.Duration
 }
 
 func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, error) {
@@ -65,7 +55,7 @@ func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, e
 		state := report.StateOf(t)
 		seen[state] = true
 		if status != "" && state != status || word != "" && !strings.Contains(strings.ToLower(t.Task), word) ||
-			over > 0 && (ranFor(t) < over) || !strings.Contains(strings.ToLower(t.Reason+" "+t.Message+" "+t.Because), reason) {
+			over > 0 && t.Ran() < over || !strings.Contains(strings.ToLower(t.Reason+" "+t.Message+" "+t.Because), reason) {
 			continue
 		}
 		found = append(found, i)
@@ -73,7 +63,14 @@ func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, e
 	l.statuses(seen)
 	l.Found = len(found)
 	if p.get("by") == "family" {
-		l.families(tasks, found)
+		l.Families = runview.Families(func(yield func(*runview.TaskReport) bool) {
+			for _, i := range found {
+				if !yield(&tasks[i]) {
+					return
+				}
+			}
+		})
+		l.Families = l.Families[:min(len(l.Families), maxKeptFamilies)]
 		return l, nil
 	}
 	if err := order(p.get("sort"), tasks, found); err != nil {
@@ -101,14 +98,6 @@ func (l *taskList) statuses(seen map[string]bool) {
 	}
 }
 
-// ranFor is how long a task ran in this run; 0 for a cached task.
-func ranFor(t *runview.TaskReport) time.Duration {
-	if t.State == runview.TaskCached || !t.Took() {
-		return 0
-	}
-	return t.Duration.Duration()
-}
-
 func counted(seen map[string]bool) map[string]int {
 	counts := map[string]int{}
 	for s := range seen {
@@ -124,7 +113,7 @@ func order(by string, tasks []runview.TaskReport, found []int) error {
 		"":         func(_, _ *runview.TaskReport) int { return 0 },
 		"task":     func(a, b *runview.TaskReport) int { return cmp.Compare(a.Task, b.Task) },
 		"status":   func(a, b *runview.TaskReport) int { return cmp.Compare(report.StateOf(a), report.StateOf(b)) },
-		"duration": func(a, b *runview.TaskReport) int { return cmp.Compare(ranFor(a), ranFor(b)) },
+		"duration": func(a, b *runview.TaskReport) int { return cmp.Compare(a.Ran(), b.Ran()) },
 		"started":  func(a, b *runview.TaskReport) int { return a.StartedAt.Compare(b.StartedAt.Time) },
 		"attempt":  func(a, b *runview.TaskReport) int { return cmp.Compare(a.Attempt, b.Attempt) },
 	}[key]
@@ -151,31 +140,5 @@ func (l *taskList) page(text string) error {
 }
 
 func (l *taskList) pages() int { return max(l.Found-1, 0)/maxRows + 1 }
-
-// families folds the items of each matrix into a line.
-func (l *taskList) families(tasks []runview.TaskReport, found []int) {
-	counts := map[string]map[string]int{}
-	at := map[string]int{}
-	for _, i := range found {
-		t := &tasks[i]
-		name, _, _ := strings.Cut(t.Task, "[")
-		if counts[name] == nil {
-			counts[name] = map[string]int{}
-			at[name] = len(l.Families)
-			l.Families = append(l.Families, family{Name: name, Task: t.Task})
-		}
-		fam := &l.Families[at[name]]
-		fam.Count++
-		took := ranFor(t)
-		fam.Took, fam.Worst = fam.Took+took, max(fam.Worst, took)
-		counts[name][report.StateOf(t)]++
-	}
-	for i := range l.Families {
-		l.Families[i].Shares = report.Shares(counts[l.Families[i].Name])
-	}
-	if len(l.Families) > maxKeptFamilies {
-		l.Families = l.Families[:maxKeptFamilies]
-	}
-}
 
 const maxKeptFamilies = 2_000

@@ -23,7 +23,7 @@ const (
 
 // lineBar is one attempt in a run. The caller sets the fields before X; timelineOf sets the others.
 type lineBar struct {
-	span
+	runview.Span
 	Href       string // address of a page about it; "" none
 	Critical   bool   // on the critical path: marked
 	X, Y, W, H float64
@@ -63,18 +63,18 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 		return nil
 	}
 	slices.SortFunc(bars, func(a, b lineBar) int {
-		return cmp.Or(cmp.Compare(a.worker, b.worker), a.start.Compare(b.start), cmp.Compare(a.task, b.task),
-			cmp.Compare(a.attempt, b.attempt))
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task),
+			cmp.Compare(a.Attempt, b.Attempt))
 	})
 	for i := range bars {
-		if bars[i].end.Before(bars[i].start) { // a clock went back
-			bars[i].end = bars[i].start
+		if bars[i].End.Before(bars[i].Start) { // a clock went back
+			bars[i].End = bars[i].Start
 		}
-		if from.IsZero() || bars[i].start.Before(from) {
-			from = bars[i].start
+		if from.IsZero() || bars[i].Start.Before(from) {
+			from = bars[i].Start
 		}
-		if bars[i].end.After(to) {
-			to = bars[i].end
+		if bars[i].End.After(to) {
+			to = bars[i].End
 		}
 	}
 	l := &timeline{}
@@ -90,15 +90,15 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	drawn := make([]*lineBar, 0, len(bars))
 	for i := range bars {
 		at := &bars[i]
-		if i == 0 || at.worker != worker {
-			worker = at.worker
+		if i == 0 || at.Worker != worker {
+			worker = at.Worker
 			groups++
 			l.Groups[groups-1].Y = lineAxis + float64(groups-1)*heads + float64(max(at.lane, 0))*high + 13
 		}
 		if at.lane < 0 {
 			continue
 		}
-		at.X, at.W = x(at.start), math.Max(x(at.end)-x(at.start), 1.2)
+		at.X, at.W = x(at.Start), math.Max(x(at.End)-x(at.Start), 1.2)
 		at.Y, at.H = lineAxis+float64(groups)*heads+float64(at.lane)*high+1, high-2
 		drawn = append(drawn, at)
 	}
@@ -107,14 +107,14 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	}
 	l.H = lineAxis + float64(groups)*heads + float64(lanes)*high + 4
 	slices.SortStableFunc(drawn, func(a, b *lineBar) int {
-		return cmp.Or(first(b.Critical)-first(a.Critical), cmp.Compare(b.end.Sub(b.start), a.end.Sub(a.start)))
+		return cmp.Or(first(b.Critical)-first(a.Critical), cmp.Compare(b.End.Sub(b.Start), a.End.Sub(a.Start)))
 	})
 	for _, at := range drawn[:min(len(drawn), maxNamed)] {
-		name := human.Line(at.task)
-		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.state, human.Duration(at.end.Sub(at.start)),
-			human.Duration(at.start.Sub(from)))
-		if at.attempt > 1 {
-			at.Tip += fmt.Sprintf(", attempt %d", at.attempt)
+		name := human.Line(at.Task)
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.End.Sub(at.Start)),
+			human.Duration(at.Start.Sub(from)))
+		if at.Attempt > 1 {
+			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
 		}
 		if at.Critical {
 			at.Tip += ", on the critical path"
@@ -140,18 +140,18 @@ func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
 	for i := range bars {
-		if i == 0 || bars[i].worker != bars[i-1].worker {
+		if i == 0 || bars[i].Worker != bars[i-1].Worker {
 			first += len(ends)
 			ends = ends[:0]
-			l.Groups = append(l.Groups, group{Name: cmp.Or(human.Line(bars[i].worker), "a worker that is not on record")})
+			l.Groups = append(l.Groups, group{Name: cmp.Or(human.Line(bars[i].Worker), "a worker that is not on record")})
 		}
-		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].start) })
+		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].Start) })
 		switch {
 		case lane >= 0:
-			ends[lane] = bars[i].end
+			ends[lane] = bars[i].End
 		case first+len(ends) < maxLanes:
 			lane = len(ends)
-			ends = append(ends, bars[i].end)
+			ends = append(ends, bars[i].End)
 		default:
 			bars[i].lane = -1
 			left++
@@ -177,11 +177,11 @@ func (l *timeline) rest(drawn []*lineBar) {
 	}
 	paths := map[runview.TaskState]*strings.Builder{}
 	for _, at := range drawn[maxNamed:] {
-		p := paths[at.state]
+		p := paths[at.State]
 		if p == nil {
 			p = &strings.Builder{}
-			paths[at.state] = p
-			l.Small = append(l.Small, smalls{State: string(at.state)})
+			paths[at.State] = p
+			l.Small = append(l.Small, smalls{State: string(at.State)})
 		}
 		fmt.Fprintf(p, "M%.1f %.1fh%.1fv%.1fh-%.1fz", at.X, at.Y, at.W, at.H, at.W)
 	}
@@ -254,7 +254,7 @@ func (l *timeline) draw() h.Node {
 }
 
 func (b *lineBar) draw() h.Node {
-	class := "s-" + string(b.state)
+	class := "s-" + string(b.State)
 	if b.Critical {
 		class += " critical"
 	}

@@ -35,6 +35,8 @@ type Run struct {
 	ImportedFrom   []Step          `json:"importedFrom,omitempty"`
 	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks of unknown names
 	Damaged        string          `json:"damaged,omitempty"` // in the events
+	Now            *Now            `json:"now,omitempty"`     // of a run at work
+	Spent          *Spent          `json:"spent,omitempty"`   // absent: nothing ran
 	Tasks          []TaskReport    `json:"tasks,omitempty"`
 }
 

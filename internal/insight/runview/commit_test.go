@@ -26,6 +26,10 @@ func (deployed) State(context.Context, string) (*record.WorkspaceState, error) {
 func (deployed) AtWork(context.Context, string, *record.Run) (bool, refstore.Heard, error) {
 	return false, refstore.Heard{}, nil
 }
+func (deployed) Expected(context.Context, string) func(string) time.Duration {
+	return func(string) time.Duration { return 0 }
+}
+
 func (deployed) Queued(context.Context, string, string) ([]runview.Queued, error) { return nil, nil }
 
 func TestAtCommit(t *testing.T) {

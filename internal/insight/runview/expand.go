@@ -2,6 +2,7 @@ package runview
 
 import (
 	"context"
+	"iter"
 
 	"e3/dataflow/graph"
 	"e3/executions"
@@ -38,11 +39,35 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 		f.named += b.Tasks
 		for _, name := range names {
 			t := f.task(name)
-			t.State, t.Ended = TaskCached, from.ids[name]
+			t.State, t.Ended, t.Proven = TaskCached, from.ids[name], true
 			t.ExecutionID = t.Ended
 		}
 	}
 	return unnamed, nil
+}
+
+// States yields the tasks of a run at work as far as its events and its graph tell: those that events name, and the
+// proven ones for which bulk events stand. Other tasks have not had their turn.
+func (f *Fold) States(g *graph.Graph) iter.Seq[*TaskReport] {
+	return func(yield func(*TaskReport) bool) {
+		for i := range f.tasks {
+			if !yield(&f.tasks[i].TaskReport) {
+				return
+			}
+		}
+		if f.proven == 0 || f.started == nil {
+			return
+		}
+		names := f.provenBy(g)
+		if int64(len(names)) != f.proven {
+			return // the ones that are still to come are among them
+		}
+		for _, name := range names {
+			if !yield(&TaskReport{Task: name, State: TaskCached, Proven: true}) {
+				return
+			}
+		}
+	}
 }
 
 // provenBy returns the tasks of the run's graph that a baseline proved, in the order of the graph: the selected
@@ -53,7 +78,7 @@ func (f *Fold) provenBy(g *graph.Graph) []string {
 		return nil
 	}
 	var selected []bool
-	if d := f.started.Data; d.Filter != "" {
+	if d := f.started.Facts(); d.Filter != "" {
 		_, selected = g.Select(d.Filter)
 	}
 	looked := make([]bool, g.Len())

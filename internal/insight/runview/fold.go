@@ -204,8 +204,9 @@ func (f *Fold) task(name string) *FoldedTask {
 func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	if e.Type == events.TaskCached && d.As != "" && t.State == "" {
 		f.named++
+		t.Proven = true
 	} else {
-		t.own = true
+		t.own, t.Proven = true, false
 	}
 	if e.Execution != "" && (e.Execution != t.ExecutionID || d.Key != "" && d.Key != t.Key) {
 		t.ExecutionID, t.Key = e.Execution, d.Key

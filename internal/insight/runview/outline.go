@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -52,6 +53,9 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 		end = r.bounds.Last
 	}
 	r.tell(started, end)
+	if grown := f.Grown(); grown != "" {
+		r.PackageHash = grown
+	}
 	if !r.unrecorded && r.State != record.RunRunning {
 		r.named(f)
 		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
@@ -128,6 +132,28 @@ func (v *Runs) Complete(ctx context.Context, r *Report, tasks []TaskReport) erro
 // has none.
 func (t *TaskReport) Took() bool {
 	return t.ExecutionID != "" && (t.Duration > 0 || t.Key != "") && t.State != TaskRetrying && t.State != TaskInterrupted && t.State != TaskClaimed
+}
+
+// Each yields the tasks of the report.
+func (r *Report) Each() iter.Seq[*TaskReport] {
+	return func(yield func(*TaskReport) bool) {
+		for i := range r.Tasks {
+			if !yield(&r.Tasks[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Waiting is Fold.Waiting for a report with its tasks.
+func (r *Report) Waiting() int64 {
+	n := r.Total - r.Summary.Completed - r.Summary.Failed - r.Summary.Skipped
+	for i := range r.Tasks {
+		if s := r.Tasks[i].State; s == TaskRunning || s == TaskClaimed || s == TaskRetrying {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 // RanFor is the duration of a run, up to now if it has not ended.

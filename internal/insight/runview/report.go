@@ -28,8 +28,11 @@ type Report struct {
 	From   string          // the workspace from which start --as made the run's; set by Report and List
 	Filter string          // selected tasks, "" for all; set by Report and List
 	Git    *events.Git     // the commit of its project; nil: none; set by Report and List
-	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
+	// PackageHash is the hash of the run's package object, by its first event; set by Report and List. With the run's
+	// tasks, it is that of the last package, if the graph has grown.
 	PackageHash string
+	Limits      *events.Limits // of its commands; nil: not known; set by Report and List
+	Force       bool           // what Filter selects ran even if cached; set by Report and List
 	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
 	// the next start closes it.
 	Live bool
@@ -92,6 +95,9 @@ type TaskReport struct {
 	Because     string        `json:"because,omitempty"` // the failed task for which it was skipped
 	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
 	LeftOut     string        `json:"leftOut,omitempty"` // the task that does without it
+
+	// Proven means that an earlier run's result counts without a look. Only reports of runs at work set it.
+	Proven bool `json:"-"`
 
 	Gathered *events.Gathered `json:"gathered,omitempty"` // members that its fan-ins lack
 	Batch    Batch            `json:"batch,omitzero"`
@@ -328,6 +334,7 @@ func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
 		r.Set, r.From, r.Git = started.Data.Set, started.Data.From, started.Data.Git.Sound()
+		r.Limits, r.Force = started.Data.Limits, started.Data.Force
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message

@@ -40,6 +40,8 @@ type Workspaces interface {
 	AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error)
 	// Queued lists the tasks of a run that wait for a worker, in order.
 	Queued(ctx context.Context, ws, run string) ([]Queued, error)
+	// Expected returns how long a task of a workspace took when it last ran; 0: unknown.
+	Expected(ctx context.Context, ws string) func(task string) time.Duration
 }
 
 // Queued is a task of a run that waits for a worker.

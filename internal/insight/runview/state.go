@@ -1,6 +1,8 @@
 package runview
 
 import (
+	"strings"
+
 	"e3/internal/events"
 	"e3/internal/format/record"
 )
@@ -63,4 +65,10 @@ func StateOf(s record.State) TaskState {
 		return TaskError
 	}
 	return TaskRunning
+}
+
+// FamilyOf is the name of the matrix that a task is an item of, or its own.
+func FamilyOf(task string) string {
+	name, _, _ := strings.Cut(task, "[")
+	return name
 }

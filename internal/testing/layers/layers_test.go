@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch dataflow/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/profile internal/jobs/cluster internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/beneath internal/host/atomicfile
@@ -55,7 +55,7 @@ internal/images:               internal/format/moment objectstore internal/forma
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/format/record internal/host/trace
 internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
-internal/ui:                   gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/figures internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
+internal/ui:                   dataflow/remaining gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/figures internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/format/moment internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
@@ -68,7 +68,7 @@ internal/insight/trace:        internal/insight/runview dataflow/graph execution
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
 internal/insight/telemetry:    internal/insight/runview internal/events internal/human internal/pkgref internal/backoff
 internal/insight/history:      internal/format/moment internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
-internal/insight/remaining:    dataflow/graph internal/format/record
+dataflow/remaining:            dataflow internal/format/moment internal/insight/runview dataflow/graph internal/events internal/human
 internal/insight/diagram:      internal/insight/markup internal/insight/runview internal/human
 internal/insight/plot:         internal/insight/figures internal/insight/markup internal/format/record internal/human
 internal/insight/figures:      internal/format/manifest internal/format/record objectstore objectstore/tree
