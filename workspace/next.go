@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
@@ -73,14 +74,15 @@ const (
 	keptBytes = 128 << 20
 	keptOne   = 4 << 20
 	keptEntry = 128
-	glanced   = 1 << 20 // the largest file that is read at a glance
+	glanced   = 16 << 20 // bytes of files that are read at a glance
+	opening   = 16 << 10 // what opening a file counts for among them
 )
 
 // keeping is a store that hashes what is put. It keeps the bytes in memory while there is room; of a large file, only the
 // size.
 type keeping struct {
 	hashOnly
-	glance bool // large files are not read
+	glance *atomic.Int64 // bytes of files that may still be read; nil: any number
 
 	mu   sync.Mutex
 	kept map[objectstore.Hash]keptObject
@@ -113,11 +115,21 @@ func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) 
 	return info, nil
 }
 
-// PutFile stores a file. At a glance, a large one has the hash of its name and stat, and no content: nothing may depend
-// on it.
+// glancing returns a store that reads files only as long as that is quick.
+func glancing(objects Objects) *keeping {
+	s := newKeeping(objects)
+	s.glance = new(atomic.Int64)
+	s.glance.Store(glanced)
+	return s
+}
+
+// PutFile stores a file. At a glance, a file for which there is no time has the hash of its name and stat, and no
+// content: nothing may depend on it.
 func (s *keeping) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptions) (objectstore.Info, error) {
-	if info, err := f.Stat(); s.glance && err == nil && info.Mode().IsRegular() && info.Size() > glanced {
-		return objectstore.Info{Hash: objectstore.Sum(fmt.Append(nil, f.Name(), info.Size(), info.ModTime().UnixNano())), Size: info.Size()}, nil
+	if s.glance != nil {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && s.glance.Add(-info.Size()-opening) < 0 {
+			return objectstore.Info{Hash: objectstore.Sum(fmt.Append(nil, f.Name(), info.Size(), info.ModTime().UnixNano())), Size: info.Size()}, nil
+		}
 	}
 	return objectstore.PutFile(ctx, struct{ objectstore.Store }{s}, f, o)
 }

@@ -134,14 +134,13 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 }
 
 // CheckFile reports what would keep a start that first deploys a package file from running its first task, as far as
-// that can be found without reading large files: faults of the file and of its inputs, values that do not fit, a filter
+// that can be found without reading many or large files: faults of the file and of its inputs, values that do not fit, a filter
 // that matches nothing. It writes nothing and takes no lock. It returns the workspace that the start would make.
 func (w *Planner) CheckFile(ctx context.Context, ws, file string, set []Override, filter string) (string, error) {
-	objects := newKeeping(w.states.Objects)
-	objects.glance = true
+	objects := glancing(w.states.Objects)
 	next, err := w.previewNew(ctx, ws, file, objects, set)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return ws, nil // it needs the content of a large file
+		return ws, nil // it needs the content of a file that was not read
 	}
 	if err != nil {
 		return "", err
