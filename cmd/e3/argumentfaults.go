@@ -215,6 +215,15 @@ func unknownHint(unknown *workspace.UnknownError) string {
 	case unknown.What == "input" && slices.Contains(unknown.Known, rest):
 		return fmt.Sprintf("did you mean %q?", rest)
 	}
+	if ours := peerVerbs[name]; slices.Contains(unknown.Known, ours) {
+		return fmt.Sprintf("did you mean %q?", ours)
+	}
+	if _, rest, cut := cutAny(name, "/:"); cut && slices.Contains(unknown.Known, rest) {
+		return fmt.Sprintf("did you mean %q?", rest)
+	}
+	if strings.Contains(name, ",") && !strings.Contains(name, "[") && len(unknown.Known) > 0 {
+		return "this is one name or pattern, with * and ?, and no list with commas; there are: " + human.Few(unknown.Known)
+	}
 	if unknown.What == "workspace" && (strings.HasSuffix(name, ".zip") || strings.HasSuffix(name, ".yaml")) {
 		return fmt.Sprintf("%s looks like a file, and this is the place of a workspace; there are: %s", name, human.Few(unknown.Known))
 	}
