@@ -23,7 +23,7 @@ import (
 	"e3/objectstore/tree"
 )
 
-var update = flag.Bool("update", false, "rewrite the schemas in format.md, and record the pictures of README.md, which needs chromium")
+var update = flag.Bool("update", false, "rewrite the schemas in format.md")
 
 // samples has one file of every record and object that has a type of its own, by the name
 // that format.md gives it. Their values do not matter.

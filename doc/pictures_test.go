@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"html"
 	"image"
@@ -23,7 +24,9 @@ import (
 	"e3/internal/testing/built"
 )
 
-// The pictures of README.md are of a real run: go test ./doc -run TestPictures -update
+// The pictures of README.md are of a real run: go test ./doc -run TestPictures -record
+var anew = flag.Bool("record", false, "record the pictures of README.md anew, which needs chromium")
+
 const (
 	runPicture  = "first-run.svg"
 	pagePicture = "ui.png"
@@ -52,7 +55,7 @@ func TestPictures(t *testing.T) {
 		got := strings.ReplaceAll(r.run(command), r.dir, "~/co2")
 		lines = append(lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n")...)
 	}
-	if *update {
+	if *anew {
 		save(t, runPicture, terminal(lines))
 		save(t, pagePicture, shot(t, r))
 	}
@@ -63,7 +66,7 @@ func TestPictures(t *testing.T) {
 	}
 	want, got := words(texts), words(lines)
 	if !slices.Equal(want, got) {
-		t.Errorf("%s shows:\n%s\nthe commands print:\n%s\nrecord it anew: go test ./doc -run TestPictures -update", runPicture, strings.Join(want, "\n"), strings.Join(got, "\n"))
+		t.Errorf("%s shows:\n%s\nthe commands print:\n%s\nrecord it anew: go test ./doc -run TestPictures -record", runPicture, strings.Join(want, "\n"), strings.Join(got, "\n"))
 	}
 	readme := read(t, "../README.md")
 	for _, name := range []string{runPicture, pagePicture} {

@@ -345,7 +345,7 @@ func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 func splitTask(s string) (ws, task string, err error) {
 	ws, path, err := dataset(s)
 	if err == nil && path.Entry != "" {
-		err = usagef("%q is not <workspace>.<task>", s)
+		err = usagef("%q is not <workspace>.<task>; an item of a matrix is in brackets, as 'train[4]'", s)
 	}
 	return ws, path.Task(), err
 }

@@ -50,7 +50,7 @@ func noFile(file string, err error) error {
 
 // refuseFiles refuses a package file among the arguments of a command that takes workspaces.
 func refuseFiles(cmd *cobra.Command, args []string, names []string) error {
-	if len(names) == 0 || !strings.Contains("[workspace] <workspace>", names[0]) || len(names) > 1 {
+	if len(names) != 1 || names[0] != "[workspace]" && names[0] != "<workspace>" {
 		return nil
 	}
 	i := slices.IndexFunc(args, isPackageFile)
@@ -93,16 +93,27 @@ func (a *app) checkArguments(cmd *cobra.Command, args []string, names ...string)
 		return nil
 	}
 	word := args[0]
+	if len(args) == 1 && len(names) > 0 {
+		return nil
+	}
 	if info, err := os.Stat(word); err == nil && !info.IsDir() && len(args) > 1 {
 		return usagef("the first of %s is the repository, and %s is a file; see: %s --help", human.Count(len(args), "argument"), human.Quoted(word), path)
 	}
 	fault := fmt.Sprintf("the first of %s is the repository, and there is none at %q", human.Count(len(args), "argument"), word)
-	_, inside, joined := strings.Cut(names0(names), ".")
-	switch {
-	case also != "":
+	if also != "" {
 		return usagef("%s; see: %s --help", strings.TrimSuffix(also, "; "), path)
-	case len(names) == 0:
+	}
+	if len(names) == 0 {
 		return fmt.Errorf("there is no repository at %q: %s takes no other argument, and that one may be left out%w", word, path, quiet{repo.ErrNoRepository})
+	}
+	return misplaced(fault, path, cmd, args, names)
+}
+
+// misplaced says what is probably meant by arguments of which the first is a name in the place of the repository.
+func misplaced(fault, path string, cmd *cobra.Command, args, names []string) error {
+	word := args[0]
+	_, inside, joined := strings.Cut(names[0], ".")
+	switch {
 	case isLocation(args[1]):
 		return usagef("%s: the repository comes first, as: %s %s %s", fault, path, human.Quoted(args[1]), human.Quoted(word))
 	case joined && len(args) > 2 && slices.Contains(names, "<value>") && !manifest.ValidInputName(args[1]):
@@ -120,14 +131,6 @@ func (a *app) checkArguments(cmd *cobra.Command, args []string, names ...string)
 	return usagef("%s: %s takes only %s beside it; see: %[2]s --help", fault, path, strings.Join(names, " and "))
 }
 
-// names0 is the first of the names of arguments, or "".
-func names0(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return names[0]
-}
-
 func quotedAll(args []string) []string {
 	list := make([]string, len(args))
 	for i, arg := range args {
@@ -136,8 +139,8 @@ func quotedAll(args []string) []string {
 	return list
 }
 
-// nameForRepository reports whether an argument in the repository's place is a name in a repository instead: it is no
-// path and not here, and there is a repository without it.
+// nameForRepository reports whether an argument in the repository's place is something else: a file that is here, or a
+// name that is not, while there is a repository without it.
 func (a *app) nameForRepository(arg string) bool {
 	head, _, _ := strings.Cut(arg, ".")
 	if head, _, _ = strings.Cut(head, "["); !notation.ValidName(head) || repo.IsURL(arg) {
@@ -214,6 +217,15 @@ func unknownHint(unknown *workspace.UnknownError) string {
 		return fmt.Sprintf("%s is a workspace, and this takes one as a whole; for some of its tasks see --filter of e3 start and e3 plan, for one: e3 logs, e3 why, e3 history", head)
 	case unknown.What == "input" && slices.Contains(unknown.Known, rest):
 		return fmt.Sprintf("did you mean %q?", rest)
+	}
+	if ours := peerVerbs[name]; slices.Contains(unknown.Known, ours) {
+		return fmt.Sprintf("did you mean %q?", ours)
+	}
+	if _, rest, cut := cutAny(name, "/:"); cut && slices.Contains(unknown.Known, rest) {
+		return fmt.Sprintf("did you mean %q?", rest)
+	}
+	if strings.Contains(name, ",") && !strings.Contains(name, "[") && len(unknown.Known) > 0 {
+		return "this is one name or pattern, with * and ?, and no list with commas; there are: " + human.Few(unknown.Known)
 	}
 	if unknown.What == "workspace" && (strings.HasSuffix(name, ".zip") || strings.HasSuffix(name, ".yaml")) {
 		return fmt.Sprintf("%s looks like a file, and this is the place of a workspace; there are: %s", name, human.Few(unknown.Known))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,8 +123,8 @@ func denied(err error) bool {
 
 // report prints the error and returns the exit code.
 func (a *app) report(err error) int {
-	if gone := checkHere(); err != nil && gone != nil {
-		err = gone
+	if isOneOf(err, fs.ErrNotExist, repo.ErrNoRepository) {
+		err = cmp.Or(checkHere(), err)
 	}
 	code := exitCode(err)
 	var cancelled *workspace.CancelledError

@@ -93,6 +93,9 @@ func unknownFlag(cmd *cobra.Command, name string) error {
 	if same := sameRoot(plain, own); same != "" {
 		return usagef("%s; did you mean --%s?", fault, same)
 	}
+	if of := flagWith(cmd, plain); of != "" {
+		return usagef("%s; did you mean --%s %s?", fault, of, plain)
+	}
 	if ours := peerAnswer(cmd, plain); ours != "" {
 		return usagef("%s; %s", fault, ours)
 	}
@@ -140,6 +143,16 @@ func flagsOf(cmd *cobra.Command) (names []string) {
 		}
 	})
 	return names
+}
+
+// flagWith is the flag of a command that takes a word as its value; "" if there is none.
+func flagWith(cmd *cobra.Command, word string) (name string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(f.Annotations[choices], word) {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // commandsWith names up to three commands that have a flag, by its name or its letter; "" if none has.
@@ -236,6 +249,7 @@ var peerFlags = map[string]string{
 	"limit": "--last", "tail": "--last", "lines": "--last", "max-count": "--last", "num": "--last",
 	"quiet": "--progress none", "silent": "--progress none", "q": "--progress none", "s": "--progress none",
 	"version": "use: e3 version", "V": "use: e3 version", "v": "use: e3 version",
+	"all": allOfIt, "fix": "--repair", "format": "--json", "output-format": "--json",
 	"debug": "E3_DEBUG of e3 help environment",
 	"yaml":  "--json", "out": "--output", "outdir": "--output", "output-dir": "--output", "dest": "--output", "o": "--output", "snakefile": "--file", "makefile": "--file",
 	"repo": repositoryFirst, "repository": repositoryFirst, "directory": repositoryFirst, "cd": repositoryFirst, "r": repositoryFirst,
@@ -245,13 +259,14 @@ var peerFlags = map[string]string{
 const (
 	plansIt         = "to see what would run: e3 plan"
 	goesOn          = "leave it out: what does not need a failed task runs anyway, unless there is --fail-fast"
+	allOfIt         = "leave it out: all tasks run that have no result yet, and with --force the others too"
 	repositoryFirst = "the repository is the first argument, as: e3 status ../shop"
 )
 
 // peerAnswer is the hint of peerFlags for a command: a flag only where the command, or another one, has it. "": none.
 func peerAnswer(cmd *cobra.Command, theirs string) string {
 	ours := peerFlags[theirs]
-	if runs := cmd.Flags().Lookup("filter") != nil; !runs && (ours == plansIt || ours == goesOn) {
+	if runs := cmd.Flags().Lookup("filter") != nil; !runs && (ours == plansIt || ours == goesOn || ours == allOfIt) {
 		return ""
 	}
 	if ours == peerFlags["version"] && cmd.HasParent() && cmd.Parent().HasParent() {

@@ -126,7 +126,11 @@ func (a *app) inOnly(ctx context.Context, r *repo.Repo, arg string, run func(arg
 		if arg == ws {
 			return usagef("%q is the workspace: name what is in it, as %s.report; see: e3 list <repo> %[2]s", arg, ws)
 		}
-		return do(ws + "." + arg)
+		again := do(ws + "." + arg)
+		if head, rest, cut := cutAny(arg, "/:"); cut && has[*usageError](again) {
+			return usagef("%q: what is in a workspace follows a dot, as: %s.%s", arg, head, rest)
+		}
+		return again
 	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) > 0:
 		ws := unknown.Known[0]
 		if len(unknown.Known) > 1 {
@@ -146,6 +150,15 @@ func (a *app) inOnly(ctx context.Context, r *repo.Repo, arg string, run func(arg
 		return again
 	}
 	return err
+}
+
+// cutAny cuts a text at the first of some characters.
+func cutAny(text, chars string) (before, after string, found bool) {
+	i := strings.IndexAny(text, chars)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+1:], true
 }
 
 // unnamed is the error of an argument without a workspace.

@@ -7,6 +7,7 @@ var peerVerbs = map[string]string{
 
 // peerCommands are commands of other tools, with ours. They only serve as hints for unknown commands.
 var peerCommands = map[string]string{
+	"ws": "e3 workspace", "task": "e3 status, e3 logs for one", "tasks": "e3 status, e3 logs for one", "job": "e3 queue", "restart": "e3 start", "pipeline": "e3 list", "unpin": "e3 pin remove", "ignore": "except: of an input",
 	"repro": "e3 start", "exec": "e3 start", "execute": "e3 start", "make": "e3 start", "up": "e3 start", "go": "e3 start", "submit": "e3 start", "resume": "e3 start", "retry": "e3 start, which repeats what failed",
 	"build": "e3 start, or e3 package build to keep a package", "apply": "e3 start", "watch": "e3 start --watch",
 	"rerun": "e3 start --force", "cache": "e3 plan says what is cached, e3 prune removes old results", "docker": "image: in the package file, and e3 image", "container": "image: in the package file, and e3 image",

@@ -300,6 +300,9 @@ func findSetting(name string, all []repoSetting) (*repoSetting, error) {
 	if setting, value, given := strings.Cut(name, "="); given {
 		return nil, usagef("there is no setting %q; a value is an argument of its own: e3 settings <repo> %s %s", name, human.Quoted(setting), human.Quoted(value))
 	}
+	if slices.Contains([]string{"get", "set", "list", "show", "unset"}, name) {
+		return nil, usagef("there is no setting %q; e3 settings lists all, e3 settings queue shows one, e3 settings queue gpu changes it", name)
+	}
 	if guess := didYouMean(name, settingNames(all)); guess != "" {
 		return nil, usagef("there is no setting %q%s", name, guess)
 	}

@@ -131,7 +131,13 @@ func noCommand(cmd *cobra.Command, word string, names []string) error {
 		return usagef("%s; use: %s", err, ours)
 	}
 	if cmd.HasParent() {
+		if slices.Contains(commandNames(cmd.Root()), word) {
+			return usagef("%s; use: e3 %s", err, word)
+		}
 		return usagef("%s; there are: %s", err, strings.Join(names, ", "))
+	}
+	if notation.Nearest(word, slices.Values([]string{"help"})) != "" {
+		return usagef("%s; did you mean %q?", err, "help")
 	}
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())
 }
