@@ -327,7 +327,7 @@ func metricText(v json.RawMessage) string {
 	if v == nil {
 		return "(none)"
 	}
-	return term.Truncate(human.Line(figures.Text(v)), 40)
+	return term.Truncate(human.Line(figures.Short(v)), 40)
 }
 
 func (t *diffText) durations() {

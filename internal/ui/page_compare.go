@@ -113,10 +113,16 @@ func (b *compareBody) metrics() h.Node {
 		if unknown != "" {
 			said += "; " + unknown
 		}
-		rows := h.Map(m.Changes, func(c compare.Metric) h.Node {
-			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", figures.Text(c.Was)), cell("td.num", figures.Text(c.Is)),
-				number(c.DeltaText()))
-		})
+		var was, is []string
+		for _, c := range m.Changes {
+			was, is = append(was, figures.Short(c.Was)), append(is, figures.Short(c.Is))
+		}
+		wasAligned, isAligned := alignedTexts(was), alignedTexts(is)
+		rows := make(h.Group, len(m.Changes))
+		for i, c := range m.Changes {
+			rows[i] = h.El("tr", rowHead(h.Line(c.Key)), h.El("td.num", h.Attr("title", figures.Text(c.Was)), wasAligned[i]),
+				h.El("td.num", h.Attr("title", figures.Text(c.Is)), isAligned[i]), number(c.DeltaText()))
+		}
 		return h.El("article.figure", h.El("h3", h.Line(title)),
 			table("Metrics that differ", "", "", heads("Key", "A.num", "B.num", "Change.num"), rows), note(said))
 	})))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/internal/human"
+	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 )
@@ -227,11 +228,23 @@ func values(label string, t *report.Table) h.Node {
 	for i, name := range t.Head {
 		columns[i] = h.El("th", h.Attr("scope", "col"), h.If(t.Number[i], h.Class("num")), h.Line(name))
 	}
-	return table(label, "", "", columns, h.Map(t.Rows, func(row []report.Cell) h.Node {
-		return h.El("tr", h.Map(row, func(c report.Cell) h.Node {
-			return h.El("td", h.If(c.Number, h.Class("num")), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text))
-		}))
-	}))
+	rows := make([]h.Group, len(t.Rows))
+	for i := range t.Head {
+		texts := make([]string, len(t.Rows))
+		for r, row := range t.Rows {
+			if i < len(row) && row[i].Number {
+				texts[r] = row[i].Text
+			}
+		}
+		for r, pad := range figures.Pads(texts) {
+			if i < len(t.Rows[r]) {
+				c := t.Rows[r][i]
+				rows[r] = append(rows[r], h.El("td", h.If(c.Number, h.Class("num")), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text),
+					figureSpaces(pad)))
+			}
+		}
+	}
+	return table(label, "", "", columns, h.Map(rows, func(row h.Group) h.Node { return h.El("tr", row) }))
 }
 
 // painted is a line of a program's output with its colours.

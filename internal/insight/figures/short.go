@@ -41,12 +41,12 @@ func ShortNumber(f float64) string {
 }
 
 // Pads are the columns that must follow each of some texts of numbers, set flush right, so that their points stand below each
-// other. A text that is no number needs none.
+// other. A text that is no finite number needs none.
 func Pads(texts []string) []int {
 	behind, most := make([]int, len(texts)), 0
 	for i, s := range texts {
 		behind[i] = -1
-		if _, err := strconv.ParseFloat(s, 64); err != nil {
+		if f, err := strconv.ParseFloat(s, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
 			continue
 		}
 		behind[i] = 0

@@ -23,7 +23,7 @@ func TestShort(t *testing.T) {
 
 // TestPads: points stand below each other.
 func TestPads(t *testing.T) {
-	if got, want := fmt.Sprint(figures.Pads([]string{"0.9", "12", "1.25", "NaN", "1e-7", "", "x.y"})), "[1 3 0 3 0 0 0]"; got != want {
+	if got, want := fmt.Sprint(figures.Pads([]string{"0.9", "12", "1.25", "NaN", "1e-7", "", "x.y"})), "[1 3 0 0 0 0 0]"; got != want {
 		t.Errorf("pads %s, want %s", got, want)
 	}
 	if got, want := fmt.Sprint(figures.Pads([]string{"1", "22"})), "[0 0]"; got != want {

@@ -80,6 +80,9 @@ func b2i(b bool) int {
 	return 0
 }
 
+// Task names the task whose pairs are counted; "" if there is only one.
+func (m *Matrix) Task() string { return m.task }
+
 // Caption says what is drawn.
 func (m *Matrix) Caption() string {
 	text := m.y + " by " + m.x

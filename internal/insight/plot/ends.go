@@ -53,7 +53,7 @@ func (c *Lines) ends(b box, named bool) (drawn h.Node, wide float64) {
 	names := make(h.Group, len(list))
 	for i, e := range list {
 		text := h.Shorten(c.Lines[e.line].Name, endNames)
-		wide = max(wide, endLead+float64(utf8.RuneCountInString(text))*wideText)
+		wide = max(wide, endLead+float64(utf8.RuneCountInString(text)+1)*wideText)
 		at, ink := b.right+endLead, b.colours[e.line]
 		names[i] = h.Group{
 			h.El("path.lead", h.Attr("stroke", ink), h.Attr("d", fmt.Sprintf("M%s %sL%s %s", h.Decimal(e.x), h.Decimal(e.from),

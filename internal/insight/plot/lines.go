@@ -342,13 +342,28 @@ func (e extent) step() float64 {
 	return 10 * p
 }
 
-// rounded begins and ends at a tick.
+// rounded begins and ends at a round number, of which most are ticks.
 func (e extent) rounded() extent {
-	if e.fine() {
-		return e
+	if e.log {
+		return extent{roundLog(e.from, false), roundLog(e.to, true), true}
 	}
 	s := e.step()
-	return extent{math.Floor(e.from/s) * s, math.Ceil(e.to/s) * s, e.log}
+	return extent{math.Floor(e.from/s) * s, math.Ceil(e.to/s) * s, false}
+}
+
+// roundLog is the logarithm of the next power of ten, or of its double or fivefold.
+func roundLog(v float64, up bool) float64 {
+	p, found := math.Floor(v), math.Inf(-1)
+	for _, m := range []float64{1, 2, 5, 10} {
+		at := p + math.Log10(m)
+		if up && at >= v-1e-9 {
+			return at
+		}
+		if at <= v+1e-9 {
+			found = at
+		}
+	}
+	return found
 }
 
 // fine reports whether a logarithmic axis is so short that it needs ticks between powers of ten.

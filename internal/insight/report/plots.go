@@ -37,9 +37,21 @@ func (c *Chart) Drawing(look Look) h.Node { return c.of.Drawing(c.Title, look) }
 // Note says what the drawing cannot; it may be empty.
 func (c *Chart) Note(look Look) string { return strings.TrimPrefix(c.of.Note(look)+c.left, "; ") }
 
+// Item names the item that a chart is of, if others are of other items.
+func (c *Chart) Item() string {
+	if m, ok := c.of.(*plot.Matrix); ok {
+		return m.Task()
+	}
+	return ""
+}
+
 // Figure is the chart as a figure.
 func (c Chart) Figure() Figure {
-	return Figure{Task: c.Task, Name: c.Name, Size: -1, Content: Content{Chart: c.Drawing(Look{}), Note: c.Note(Look{})}}
+	name := c.Name
+	if of := c.Item(); of != "" {
+		name = strings.TrimPrefix(name+" · "+of, " · ")
+	}
+	return Figure{Task: c.Task, Name: name, Size: -1, Content: Content{Chart: c.Drawing(Look{}), Note: c.Note(Look{})}}
 }
 
 // ChartStyle is for pages that show charts.
