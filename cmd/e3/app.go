@@ -46,6 +46,8 @@ type app struct {
 
 	takingOver sync.Mutex // one worker that ends commands of lost ones at a time: it gets all commands of each of them
 
+	hurry atomic.Pointer[func()] // what a second signal does; nil: it ends the process
+
 	lose   context.CancelCauseFunc // ends the command
 	lessee refstore.Lessee         // its lost lease ends the command; nil without leases
 }

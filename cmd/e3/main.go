@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string, a *app) int {
 	if err != nil {
 		return a.report(err)
 	}
-	ctx, stop := cancelOnSignal(ctx)
+	ctx, stop := cancelOnSignal(ctx, &a.hurry)
 	defer stop()
 	ctx, a.lose = context.WithCancelCause(ctx)
 	defer a.lose(nil)

@@ -3,16 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"e3/internal/insight/runview"
 )
 
 // A terminal is a pseudo terminal, and what was written to it.
@@ -241,5 +246,59 @@ func TestStoppingOnTerminal(t *testing.T) {
 	end()
 	if got := term.shown(); !strings.Contains(got, want) {
 		t.Errorf("it says %q", got)
+	}
+}
+
+// A second Ctrl-C kills the commands, however long they may take to end. The run has a last line, and ends then.
+func TestSecondInterruptOnTerminal(t *testing.T) {
+	own := make(chan os.Signal, 1) // signals that e3 no longer wants do not end the test
+	signal.Notify(own, os.Interrupt)
+	defer signal.Stop(own)
+	begun := filepath.Join(t.TempDir(), "begun")
+	if err := unix.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := project(t, fmt.Sprintf("e3: 1\nname: p\ntasks:\n  t: {out: o, run: 'trap \"\" TERM INT; echo > %s; while :; do sleep 600; done'}\n", begun))
+	env := map[string]string{"TERM": "xterm", "NO_COLOR": "1"}
+	term := newTerminal(t, 100)
+	ended := make(chan int)
+	go func() { ended <- term.play(env, "start", "-f", filepath.Join(dir, "e3.yaml"), "--grace", "1h") }()
+	if _, err := os.ReadFile(begun); err != nil {
+		t.Fatal(err)
+	}
+	interrupt := func() {
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+	}
+	interrupt()
+	term.await("Ctrl-C again kills them")
+	killed := time.Now()
+	again, code := time.NewTicker(oneSignal), -1
+	defer again.Stop()
+	for code < 0 {
+		select {
+		case <-again.C:
+			interrupt()
+		case code = <-ended:
+		}
+	}
+	text := sequences.ReplaceAllString(term.shown(), "")
+	if code != exitCancelled || !strings.Contains(text, "Killing the commands; ") ||
+		!regexp.MustCompile(`Run \S+ cancelled \(0 cached, 0 executed.*\)\r\n`).MatchString(text) {
+		t.Errorf("exit code %d, want %d; it says\n%s", code, exitCancelled, text)
+	}
+	var out bytes.Buffer
+	a := newApp()
+	a.Stdout = &out
+	if code := run(t.Context(), []string{"run", filepath.Join(dir, ".e3"), "p", "--json"}, a); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var answer runview.Run
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Status != "cancelled" || answer.CompletedAt.Before(killed.Truncate(time.Millisecond)) {
+		t.Errorf("the run is %s and ended at %v, want cancelled after %v", answer.Status, answer.CompletedAt, killed)
 	}
 }

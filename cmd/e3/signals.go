@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"e3/cmd/e3/internal/term"
 	"e3/internal/human"
+	"e3/internal/repo"
 )
 
 // errInterrupted is the cause of a context that a signal has cancelled.
@@ -43,24 +45,57 @@ func sayStopping(ctx context.Context, a *app, grace time.Duration) (end func() b
 	})
 }
 
-// cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
-// A later one kills this process: its tasks are killed with it.
-func cancelOnSignal(ctx context.Context) (context.Context, func()) {
+// cancelOnSignal cancels on the first signal, so that commands are stopped and recorded. The second one hurries, if the
+// command can: what hurry holds then is called. Any later one kills this process: its tasks are killed with it.
+func cancelOnSignal(ctx context.Context, hurry *atomic.Pointer[func()]) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 1)
+	signals, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, ending()...)
 	go func() {
 		select {
 		case <-signals:
-			time.AfterFunc(oneSignal, func() { signal.Stop(signals) })
-			cancel(errInterrupted)
 		case <-ctx.Done():
+			return
 		}
+		cancel(errInterrupted)
+		select {
+		case <-time.After(oneSignal):
+		case <-ended:
+			return
+		}
+		select {
+		case <-signals: // the first one again
+		default:
+		}
+		if do := hurry.Load(); do != nil {
+			select {
+			case <-signals:
+			case <-ended:
+				return
+			}
+			signal.Stop(signals)
+			(*do)()
+			return
+		}
+		signal.Stop(signals)
 	}()
 	return ctx, func() {
 		signal.Stop(signals)
+		close(ended)
 		cancel(nil)
 	}
+}
+
+// killOnSignal makes the second signal kill the commands of this process, after which the run is recorded as after the
+// first, with its true end.
+func killOnSignal(a *app, r *repo.Repo) {
+	kill := func() {
+		a.Notef("Killing the commands; Ctrl-C again ends e3 at once, and leaves the run to the next start")
+		if err := r.KillCommands(); err != nil {
+			a.Warnf("kill the commands: %v", err)
+		}
+	}
+	a.hurry.Store(&kill)
 }
 
 // passedOn are the signals that this process passes on to a program that has its terminal, until stop is called. An

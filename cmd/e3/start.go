@@ -306,6 +306,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer done()
+	if settings.Outstanding == 0 {
+		killOnSignal(a, r)
+	}
 	settings.Process, settings.Traffic, settings.OnWork, settings.FileNamed = r.Process(), r.Traffic, collectOften, o.file != ""
 	cores := runtime.GOMAXPROCS(0)
 	settings.OnRest = func() { runtime.GOMAXPROCS(cores) } // no command needs them any more

@@ -402,6 +402,15 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	return x, nil
 }
 
+// KillCommands kills the commands of the process's executor at once. Their executions end as cancelled, and no other
+// begins.
+func (r *Repo) KillCommands() error {
+	if sup := r.runner.Load(); sup != nil {
+		return sup.Close()
+	}
+	return nil
+}
+
 // syncAll makes each sync a sync of the whole file system.
 func syncAll(r *Repo) {
 	if r.stores.files != nil {

@@ -118,6 +118,7 @@ type bench struct {
 	log     *events.Log
 	began   time.Time
 	id      string // of the run that is written next
+	limits  *events.Limits
 
 	ctx    context.Context
 	stop   context.CancelFunc
@@ -234,7 +235,7 @@ func (b *bench) run(live bool, list ...made) {
 	}
 	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: began, State: record.RunRunning})
 	b.log = events.Create(b.records, "prod", b.id, func() time.Time { return now })
-	b.log.Emit(events.Event{Time: began, Type: events.RunStarted, Data: &events.Data{Package: "demo@1.0.0", PackageHash: pkg}})
+	b.log.Emit(events.Event{Time: began, Type: events.RunStarted, Data: &events.Data{Package: "demo@1.0.0", PackageHash: pkg, Limits: b.limits}})
 	b.log.Emit(events.Event{Time: began, Type: events.TaskCreated, Data: &events.Data{Tasks: len(list)}})
 	for i, m := range list {
 		b.events(m, keys[i], ids[i], began.Add(time.Duration(i)*time.Second))
@@ -265,6 +266,9 @@ func (b *bench) record(r record.Run) {
 
 func (b *bench) events(m made, key executions.Key, id string, at time.Time) {
 	d := &events.Data{Key: key.String(), Attempt: 1}
+	if m.state == runview.TaskWaits {
+		return
+	}
 	if m.state == runview.TaskCached {
 		b.log.Emit(events.Event{Time: at, Type: events.TaskCached, Task: m.name, Execution: id, Data: d})
 		return

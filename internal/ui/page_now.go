@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/internal/human"
@@ -92,8 +93,7 @@ func (b *runBody) waits(f *frame) h.Node {
 		if n := w.Tasks - len(first); n > 0 {
 			first = append(first, fmt.Sprintf("and %s more", human.Thousands(n)))
 		}
-		names := h.Map(first, func(name string) h.Node { return h.El("span.tally", h.Line(name)) })
-		return h.El("li", h.El("b", h.Text(human.Count(w.Tasks, "task"))), h.Text(" "+verb), h.Line(w.Text()), h.Text(": "), h.El("span.dim", names))
+		return h.El("li", h.El("b", h.Text(human.Count(w.Tasks, "task"))), h.Text(" "+verb), h.Line(w.Text()), h.Text(": "), dim(strings.Join(first, ", ")))
 	})), h.If(rest > 0, note(fmt.Sprintf("%s wait for something else.", human.Count(rest, "more task"))))}
 }
 

@@ -210,7 +210,7 @@ func (d *Live) withTasks(line string, room int) string {
 		name, since := human.Line(t.name), " "+human.Seconds(now.Sub(t.since))
 		left := room - Columns(line+space+since+more)
 		if i == 0 {
-			name = Truncate(name, max(left, 8))
+			name = Middle(name, max(left, 8))
 		} else if Columns(name) > left {
 			line += fmt.Sprintf(", +%d more", len(d.running)-i)
 			break

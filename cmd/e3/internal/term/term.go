@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 	"golang.org/x/text/width"
@@ -89,6 +90,27 @@ func Truncate(s string, most int) string {
 		}
 	}
 	return s
+}
+
+// Middle cuts a name to a number of columns, in its middle: names differ most at their ends, where the item of a matrix
+// stands.
+func Middle(s string, most int) string {
+	if Columns(s) <= most || most < 3 {
+		return Truncate(s, most)
+	}
+	tail, end := 0, len(s)
+	if item := strings.LastIndexByte(s, '['); item > 0 && Columns(s[item:]) <= (most-1)*2/3 {
+		tail, end = Columns(s[item:]), item
+	} else {
+		for end > 0 {
+			r, n := utf8.DecodeLastRuneInString(s[:end])
+			if tail+runeColumns(r) > (most-1)/2 {
+				break
+			}
+			tail, end = tail+runeColumns(r), end-n
+		}
+	}
+	return Truncate(s, most-tail) + s[end:]
 }
 
 // Style holds the escape sequences of colours, all empty if there are no colours.

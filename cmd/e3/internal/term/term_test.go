@@ -46,3 +46,23 @@ func TestASCII(t *testing.T) {
 		})
 	}
 }
+
+// A name keeps its end, where the item of a matrix stands, and never takes more columns than it may.
+func TestMiddle(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		most int
+		want string
+	}{
+		{"train[lr=0.1]", 20, "train[lr=0.1]"},
+		{"a_family_with_a_long_name[lr=0.1]", 20, "a_family_wi…[lr=0.1]"},
+		{"fit[model=gradient_boosting,fold=17]", 20, "fit[model=…,fold=17]"},
+		{"日本語日本語日本語[1]", 12, "日本語日…[1]"},
+		{"train", 2, "t…"},
+		{"train", 0, ""},
+	} {
+		if got := Middle(test.name, test.most); got != test.want || Columns(got) > test.most {
+			t.Errorf("Middle(%q, %d) = %q of %d columns, want %q", test.name, test.most, got, Columns(got), test.want)
+		}
+	}
+}
