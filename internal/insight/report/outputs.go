@@ -246,7 +246,7 @@ func (o *outputs) show(f file, v *record.View) error {
 	return nil
 }
 
-// Prose is the content of a text file: rendered if the name of the file says that it is Markdown.
+// Prose is the content of a text file: rendered if the name of the file says that it is Markdown, and it is not long.
 func Prose(name, text string) Content {
 	c := Content{Text: text}
 	c.asProse(name)
@@ -256,7 +256,9 @@ func Prose(name, text string) Content {
 func (c *Content) asProse(name string) {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".md", ".markdown":
-		c.Prose, c.Text = markdown.Render(c.Text), ""
+		if len(c.Text) <= markdown.MaxReport {
+			c.Prose, c.Text = markdown.Render(c.Text), ""
+		}
 	}
 }
 
