@@ -154,7 +154,7 @@ func shot(t *testing.T, r *reader) []byte {
 	tab.Go(address) // lets the browser in
 	base, _, _ := strings.Cut(strings.TrimPrefix(address, "http://"), "/")
 	tab.Go("http://" + base + "/run?w=co2&still=1")
-	return small(t, tab.Shot(), 1080, 900)
+	return small(t, tab.Shot(), 1080, 1130)
 }
 
 // small is the top of a picture with at most 256 colours: the most frequent ones, which pages of text and plain areas

@@ -364,8 +364,11 @@ func repositoryFor(ctx context.Context, a *app, location, ws string, o *startOpt
 	if err := workspace.CheckFile(o.file); err != nil { // it leaves nothing behind
 		return "", err
 	}
+	if o.offline {
+		return "", usagef("--offline is for a shared repository, and %s would be a new one on this machine", root)
+	}
 	err = inEmpty(ctx, a, func(r *repo.Repo) error { return checkStart(ctx, r, ws, o, set) })
-	if err != nil {
+	if err != nil && !errors.Is(err, errNoFolder) { // without a temporary folder the start itself finds what is wrong
 		return "", err
 	}
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
@@ -394,19 +397,22 @@ func checkStart(ctx context.Context, r *repo.Repo, ws string, o *startOptions, s
 	return nil
 }
 
+// errNoFolder is wrapped if no temporary folder can be made.
+var errNoFolder = errors.New("no folder for temporary files")
+
 // inEmpty calls do with an empty repository in a temporary folder.
 func inEmpty(ctx context.Context, a *app, do func(*repo.Repo) error) error {
 	dir, err := os.MkdirTemp("", "e3-plan-")
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoFolder, err)
 	}
 	defer os.RemoveAll(dir)
 	root, err := repo.Create(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoFolder, err)
 	}
 	defer a.repository.Store(a.repository.Load()) // no advice names the folder
-	return a.within(ctx, a.openToRead, root, do)
+	return a.within(ctx, a.open, root, do)
 }
 
 // findRepository finds the repository of a package file, or else where one would be made.
