@@ -80,7 +80,9 @@ func (r *Run) Now(report *runview.Report, now time.Time) *runview.Now {
 			state[i] = t
 		}
 	}
-	r.waiting(n, report, state, o)
+	if report.Total > 0 { // else it has only begun, and nothing is told yet
+		r.waiting(n, report, state, o)
+	}
 	for _, t := range o.Next {
 		n.Next = append(n.Next, runview.Turn{Task: r.g.Name(t.Task), At: moment.At(now.Add(t.In))})
 	}
@@ -152,7 +154,7 @@ func (r *Run) waiting(n *runview.Now, report *runview.Report, state []*runview.T
 			continue
 		}
 		g := group{why: dataflow.WaitsCores}
-		if r.elsewhere {
+		if r.workers {
 			g.why = runview.WaitsWorker
 		}
 		name := r.g.Name(i)

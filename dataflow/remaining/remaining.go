@@ -26,7 +26,8 @@ type Run struct {
 	force     bool   // what the filter names runs even if it has a result
 	named     []bool // by the filter; nil: all
 	opts      dataflow.Options
-	elsewhere bool // at workers: as much as was seen at work at once is what they can take
+	workers   bool // commands run at workers
+	unbounded bool // no limits are known: as much as was seen at work at once is what they can take
 
 	mu    sync.Mutex
 	peak  float64 // cores at work at once
@@ -73,7 +74,7 @@ func Of(g *graph.Graph, started *events.Data, expected func(task string) time.Du
 	if l := started.Limits; l != nil && l.Cores > 0 {
 		r.opts = dataflow.Options{Concurrency: min(l.Cores, mostCores), Memory: l.Memory, Capacities: l.Resources}
 	} else {
-		r.elsewhere = true
+		r.unbounded, r.workers = true, l != nil
 	}
 	return r
 }
@@ -280,7 +281,7 @@ func (l *look) outlook(waiting int64, now time.Time) Outlook {
 		}
 	}
 	opts := l.opts
-	if l.peak = max(l.peak, atWork); l.elsewhere {
+	if l.peak = max(l.peak, atWork); l.unbounded {
 		opts.Concurrency = min(int(max(l.peak, 1)), mostCores)
 	}
 	c := dataflow.Foresee(l.g, &opts, l.standing, turns)

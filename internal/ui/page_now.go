@@ -155,9 +155,9 @@ func (b *runBody) spent(f *frame) h.Node {
 	families := s.Families[:min(len(s.Families), shownFamilies)]
 	byFamily := h.Node(nil)
 	if len(s.Families) > 1 || s.Families[0].Attempts > 1 {
-		byFamily = table("", "", "Time by family of tasks", heads("Family", "Attempts.num", "Together.num", "Longest.num"),
+		byFamily = table("", "tasks", "Time by family of tasks", heads("Family", "Attempts.num.opt", "Together.num", "Longest.num"),
 			h.Map(families, func(x runview.FamilyTime) h.Node {
-				return h.El("tr", rowHead(h.Line(x.Name)), number(itoa(x.Attempts)), number(human.Duration(x.Took.Duration())),
+				return h.El("tr", rowHead(h.Line(x.Name)), cell("td.num.opt", itoa(x.Attempts)), number(human.Duration(x.Took.Duration())),
 					number(human.Duration(x.Longest.Duration())))
 			}))
 	}
