@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type StartOptions struct {
 	Durability  Durability
 	FileNamed   bool               // the followed package file was named, so the current folder does not matter
 	Process     *events.Process    // the running process, for the history
+	Warnings    []manifest.Warning // told when the package file was deployed just before, for the history
 	OnEvent     func(events.Event) // receives every logged event, in order, from one goroutine at a time
 	OnStart     func(*RunInfo)     // receives the run before its first event
 	// Traffic returns what this process has sent to the repository, for the history; nil: unknown. Traffic may be
@@ -174,10 +176,11 @@ type run struct {
 
 	restoring sync.Mutex
 
-	state   *State
-	held    []func() // releases of protections
-	rec     *record.Run
-	version refstore.Version // of rec, as this run wrote it
+	state    *State
+	held     []func() // releases of protections
+	warnings []string // of the package file, for the first event
+	rec      *record.Run
+	version  refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
 	first  *events.Event // of the log; also in the record
@@ -228,7 +231,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err := r.begin(ctx, r.inputs, proof); err != nil {
 		return nil, err
 	}
-	info.RunID = r.rec.RunID
+	info.RunID, r.warnings = r.rec.RunID, warned(slices.Concat(r.o.Warnings, info.Warnings))
 	r.o.Executor.ForgetFolders(r.ws)
 	if unchanged {
 		if r.o.OnStart != nil {
@@ -411,7 +414,7 @@ func (r *run) draftStarted() {
 	}
 	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
 		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Git: r.git, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, Set: set, From: r.o.From, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
+		Filter: r.o.Filter, Force: r.o.Force, Set: set, From: r.o.From, Warnings: r.warnings, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
 		Limits: &limits,
 	}}, 0)
 	r.first = &e

@@ -2,118 +2,134 @@ package main
 
 import (
 	"context"
-	"regexp"
-	"strings"
-	"sync"
+	"fmt"
 
-	"e3/executions"
-	"e3/internal/format/manifest"
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 )
 
-// A shownFailure is a failure with the end of its log, and the tasks of its family that failed in the same way.
-type shownFailure struct {
-	failure
-	lines  []string
-	stream executions.Stream
-	also   []string
+// mostFailures is the number of groups of failures that a command tells.
+const mostFailures = 3
+
+// failureReader explains failures, also by the files of the project if it is on this machine.
+func failureReader(r *repo.Repo) *explain.FailureReader {
+	return &explain.FailureReader{Executions: r.Executions, Objects: r.Objects, Hints: hintsIn(r)}
 }
 
-// explainFailures prints the first failures with the ends of their logs. Of those whose logs it reads, items of a matrix
-// that failed alike are told together. Each log costs requests of a shared store, so it reads few.
-func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
-	const most, mostRead = 3, 10
-	var shown []*shownFailure
-	alike := map[string]*shownFailure{}
-	told := 0
-	for _, f := range failures[:min(len(failures), mostRead)] {
-		s := &shownFailure{failure: f}
-		if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
-			s.lines, s.stream = failureLines(ctx, r.Executions, key, f.execution)
+// hintsIn says what to do about failures by the files of a workspace's project.
+func hintsIn(r *repo.Repo) func(ctx context.Context, ws string, t *runview.TaskReport, tail []string) []string {
+	return func(ctx context.Context, ws string, t *runview.TaskReport, tail []string) []string {
+		hints, err := hintsOf(ctx, r, ws, t, tail)
+		if err != nil {
+			return nil // the failure itself is told
 		}
-		family, _, _ := strings.Cut(f.task, "[")
-		kind := strings.Join(append([]string{family, f.message}, s.lines...), "\n")
-		switch first := alike[kind]; {
-		case first != nil:
-			first.also = append(first.also, f.task)
-		case len(shown) == most:
-			continue
-		default:
-			alike[kind] = s
-			shown = append(shown, s)
-		}
-		told++
-	}
-	said := map[string]bool{}
-	for _, s := range shown {
-		explainFailure(ctx, a, r, location, ws, s, said)
-	}
-	if n := len(failures) - told; n > 0 {
-		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(n, "failure"), human.Quoted(location), ws)
+		return hints
 	}
 }
 
-// explainFailure shows the end of a failed task's log and where the rest is.
-func explainFailure(
-	ctx context.Context, a *app, r *repo.Repo, location, ws string, f *shownFailure, said map[string]bool,
-) {
-	a.Notef("\n%s: %s", human.Line(f.task), human.Line(a.addressed(f.message)))
-	if note := explain.Note(f.message); note != "" {
-		a.Notef("  %s", note)
+// failuresOf explains the failures of a run, given its report without tasks.
+func failuresOf(ctx context.Context, r *repo.Repo, run *runview.Report) (*explain.Failures, error) {
+	if run.State != record.RunRunning && run.Summary.Failed == 0 && !run.Crashed() {
+		return &explain.Failures{}, nil
 	}
-	for _, line := range f.lines {
-		a.Notef("  | %s", human.Line(line))
-	}
-	if len(f.also) > 0 {
-		a.Notef("  the same in %s", human.Line(human.Few(f.also)))
-	}
-	sayUnbound(ctx, a, r, f)
-	sayUndeclared(ctx, a, r, ws, f.failure, f.lines, said)
-	if f.key == "" { // nothing was to run
-		return
-	}
-	flag := ""
-	if f.stream == executions.Stderr {
-		flag = " --stderr"
-	}
-	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), flag)
-	if f.left {
-		sayFolder(ctx, a, r, location, ws, f.failure)
-	}
-}
-
-var unbound = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`: line [0-9]+: (\w+): unbound variable$`) })
-
-// sayUnbound names the variables of a task whose script has used another one.
-func sayUnbound(ctx context.Context, a *app, r *repo.Repo, f *shownFailure) {
-	var name string
-	for _, line := range f.lines {
-		if m := unbound().FindStringSubmatch(line); m != nil {
-			name = m[1]
-		}
-	}
-	key, ok := executions.ParseKey(f.key)
-	if name == "" || !ok {
-		return
-	}
-	task, err := executions.LoadTask(ctx, r.Objects, key.Task)
+	tasks, err := new(runview.FailedTasks).Read(ctx, r.Workspaces.Runs, run)
 	if err != nil {
-		return // the failure itself is told
+		return nil, err
 	}
-	var names []string
-	for _, in := range task.Inputs {
-		if manifest.ValidInputName(in.Name) && in.Kind != record.KindTool {
-			names = append(names, "$"+in.Name)
+	return failureReader(r).Read(ctx, run.WorkspaceName, tasks, mostFailures), nil
+}
+
+// writeFailure tells of a failure in a line, with the command that shows its log.
+func writeFailure(w *render.Sheet, location, ws string, g *explain.FailureGroup) {
+	label, text := "Failed", fmt.Sprintf("%s (%s)", g.Tasks(), g.Ended())
+	if g.Allowed != "" {
+		label = "Allowed"
+	}
+	if said := g.Said(); said != "" {
+		text += ": " + said
+	}
+	if list := g.Commands(location, ws, true); len(list) > 0 {
+		text += "; " + list[0].Line
+	}
+	w.Field(label, "%s", text)
+}
+
+// explainFailures prints the failures of a run that has just ended, with the ends of their logs.
+func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, tasks []runview.TaskReport) {
+	f := failureReader(r).Read(ctx, ws, tasks, mostFailures)
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		a.Notef("")
+		for _, line := range failureText(ctx, a, r, ws, g, location, true) {
+			a.Notef("%s", line)
 		}
 	}
-	for _, out := range task.Output.Entries {
-		names = append(names, "$"+out.Name)
+	if f.More > 0 {
+		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(f.More, "failure"), human.Quoted(location), ws)
 	}
-	for _, v := range task.Env {
-		names = append(names, "$"+v.Name)
+}
+
+// failureText explains a failure in lines: how it ended, what it said last, what to do, and where the rest is. latest
+// says that it is of the workspace's latest run.
+func failureText(
+	ctx context.Context, a *app, r *repo.Repo, ws string, g *explain.FailureGroup, location string, latest bool,
+) []string {
+	var lines []string
+	add := func(before, text string) {
+		if text != "" {
+			lines = append(lines, before+human.Line(text))
+		}
 	}
-	a.Notef("  $%s is no variable of %s, which has %s", name, human.Line(f.task), human.Line(human.Few(names)))
+	add("", g.Task+": "+a.addressed(g.Ended()))
+	add("  ", g.Meaning)
+	for _, line := range g.Tail {
+		add("  | ", line)
+	}
+	if g.Fault != "" {
+		add("  its log cannot be read: ", g.Fault)
+	}
+	add("  ", g.Others())
+	for _, hint := range g.Hints {
+		add("  ", hint)
+	}
+	for _, c := range g.Commands(location, ws, latest) {
+		if latest && g.Began && c.To != explain.ToLog {
+			continue // the text about the folder has it
+		}
+		add("  "+c.To+": ", c.Line)
+	}
+	if latest && g.Began {
+		add("  ", folderText(ctx, r, location, ws, g))
+	}
+	return lines
+}
+
+// writeFailures explains the failures of a run below its tasks.
+func writeFailures(ctx context.Context, a *app, r *repo.Repo, w *render.Sheet, run *runview.Report, f *explain.Failures, latest bool) {
+	if len(f.Groups) == 0 {
+		return
+	}
+	w.Line("")
+	w.Line("  Failures:")
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		for k, line := range failureText(ctx, a, r, run.WorkspaceName, g, a.here(), latest) {
+			color := ""
+			switch {
+			case k > 0:
+			case g.Allowed != "":
+				color = w.Style.Yellow
+			default:
+				color = w.Style.Red
+			}
+			fmt.Fprintf(w, "    %s%s%s\n", color, line, w.Style.EndOf(color))
+		}
+	}
+	if f.More > 0 {
+		w.Line("    and %s more", human.Count(f.More, "failure"))
+	}
 }

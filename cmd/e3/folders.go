@@ -9,6 +9,7 @@ import (
 	"e3/executions"
 	"e3/internal/host/remains"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -24,28 +25,27 @@ func writeFolders(w *render.Sheet, list []workspace.Folder, ws string) {
 	}
 }
 
-// sayFolder tells where the folder of a failed command is, and how to work in it.
-func sayFolder(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
-	shell := fmt.Sprintf("e3 shell %s %s", human.Quoted(location), human.Quoted(ws+"."+f.task))
-	if folder := r.Kept().Find(f.execution); folder != nil {
-		a.Notef("  its folder: %s on %s; enter it with: %s", human.Line(folder.Work()), human.Line(repo.Host()), shell)
-		return
+// folderText tells where the folder of a failed command is, and how to work in it.
+func folderText(ctx context.Context, r *repo.Repo, location, ws string, g *explain.FailureGroup) string {
+	shell := fmt.Sprintf("e3 shell %s %s", human.Quoted(location), human.Quoted(ws+"."+g.Task))
+	if folder := r.Kept().Find(g.Execution); folder != nil {
+		return fmt.Sprintf("its folder: %s on %s; enter it with: %s", folder.Work(), repo.Host(), shell)
 	}
-	if host := hostOf(ctx, r, f); host != "" && host != repo.Host() {
-		a.Notef("  its folder is on %s, if it is kept; to enter it there: %s", human.Line(host), shell)
-		return
+	here, _, _ := strings.Cut(repo.Host(), "/") // as records name it
+	if host := hostOf(ctx, r, g); host != "" && host != here {
+		return fmt.Sprintf("its folder is on %s, if it is kept; to enter it there: %s", host, shell)
 	}
-	a.Notef("  its folder is not kept (at most %d of a run are, each up to %s); to work on its inputs: %s",
+	return fmt.Sprintf("its folder is not kept (at most %d of a run are, each up to %s); to work on its inputs: %s",
 		remains.MaxFolders, human.Bytes(remains.MaxBytes), shell)
 }
 
 // hostOf is the machine that made a failed execution; "" if that is not on record.
-func hostOf(ctx context.Context, r *repo.Repo, f failure) string {
-	key, ok := executions.ParseKey(f.key)
+func hostOf(ctx context.Context, r *repo.Repo, g *explain.FailureGroup) string {
+	key, ok := executions.ParseKey(g.Key)
 	if !ok {
 		return ""
 	}
-	e, err := r.Executions.Get(ctx, key, f.execution)
+	e, err := r.Executions.Get(ctx, key, g.Execution)
 	if err != nil || e.Detail == nil {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
@@ -33,6 +34,8 @@ func newLogs(a *app) *cobra.Command {
 		Long: `Print the standard output of a task: of its execution in the latest run, or of any other execution in e3 history, also with
 earlier commands, on other inputs, in earlier runs, or imported. The bytes are printed unchanged; on a terminal, control
 sequences other than colours are left out.
+
+Of a task that has failed, the last line on standard error says how it ended and what --stderr has.
 
 For an imported execution, the first lines on standard error tell its origin; for a rejected one, the user and the reason. With
 --json each line is an object, after one that describes the execution.`,
@@ -243,12 +246,16 @@ func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 			return errors.Join(out.close(), err)
 		}
 	}
-	if err := out.close(); err != nil || len(l.streams) > 1 || out.written > 0 {
-		return err
+	failed := e.State == record.Failed || e.State == record.Error
+	other, why := executions.Stderr, "nothing there"
+	if out.written > 0 {
+		why = human.Line(endOf(e))
 	}
-	other := executions.Stderr
 	if l.streams[0] == executions.Stderr {
-		other = executions.Stdout
+		other, failed = executions.Stdout, false // the reason is rarely there
+	}
+	if err := out.close(); err != nil || len(l.streams) > 1 || out.written > 0 && !failed {
+		return err
 	}
 	in, err := l.r.Executions.CheckedLog(ctx, e, other)
 	if err != nil {
@@ -256,7 +263,7 @@ func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 	}
 	n, err := io.Copy(io.Discard, in)
 	if n > 0 {
-		l.a.Notef("(nothing there; --%s has %s)", streamName(other), human.Bytes(n))
+		l.a.Notef("(%s; --%s has %s)", why, streamName(other), human.Bytes(n))
 	}
 	return errors.Join(err, in.Close())
 }

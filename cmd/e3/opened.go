@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/host/trace"
+	"e3/internal/insight/explain"
 	"e3/internal/insight/runview"
 	"e3/internal/propose"
 	"e3/internal/repo"
@@ -225,8 +226,9 @@ func openedBy(ctx context.Context, r *repo.Repo, report *runview.Report) ([]prop
 			return nil, err
 		}
 		if !run.Succeeded && run.Traced {
-			lines, _ := failureLines(ctx, r.Executions, key, t.ExecutionID)
-			run.Lacks = propose.Lacks(lines)
+			if _, lines, err := explain.Ending(ctx, r.Executions, key, t.ExecutionID); err == nil {
+				run.Lacks = propose.Lacks(lines)
+			}
 		}
 		runs = append(runs, run)
 	}

@@ -14,6 +14,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
 )
@@ -33,7 +34,8 @@ func newRun(a *app) *cobra.Command {
 		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
 execution whose result it uses.
 
-The last column marks executions that were imported, or rejected since.
+The last column marks executions that were imported, or rejected since. Failures are explained below: how each ended, the last
+lines of its log, and the commands that lead on.
 
 An imported run is shown with its origin. It is the workspace's latest run until the workspace has a run of its own, and is
 shown even if there is no workspace of that name.
@@ -64,7 +66,13 @@ waiting time, and tasks that took no time.`,
 	f.StringVar(&o.report, "report", "", "write the run as a page of HTML to this file as well")
 	f.StringVar(&o.trace, "trace", "", "write the run's timeline to this file as well; - writes nothing else to standard output")
 	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
-	return a.answers(cmd, runview.Run{})
+	return a.answers(cmd, runAnswer{})
+}
+
+// runAnswer is a run with an explanation of its first failures.
+type runAnswer struct {
+	runview.Run
+	Failures []explain.FailureGroup `json:"failures,omitempty"`
 }
 
 func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {
@@ -86,7 +94,11 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 	if err != nil {
 		return err
 	}
-	return a.Reply(answer, func(w *render.Sheet) { writeRun(w, report, &answer, a.Now()) })
+	f := failureReader(r).Read(ctx, report.WorkspaceName, report.Tasks, mostFailures)
+	return a.Reply(runAnswer{answer, f.Groups}, func(w *render.Sheet) {
+		writeRun(w, report, &answer, a.Now())
+		writeFailures(ctx, a, r, w, report, f, o.run == "")
+	})
 }
 
 // queuedText says how many tasks wait for a worker, for how long and which; "" for none.
@@ -149,6 +161,9 @@ func writeRun(w *render.Sheet, r *runview.Report, answer *runview.Run, now time.
 		w.Field("Made", "from %s", r.From)
 	}
 	w.Field("Set", "%s", r.Set.String())
+	for _, text := range r.Warnings {
+		w.Field("Warning", "%s", text)
+	}
 	w.Field("Error", "%s", runError(r))
 	w.Field("Damaged", "%s", damage(r))
 	if len(r.Tasks) == 0 && r.Unnamed == 0 {
@@ -169,15 +184,16 @@ func writeTasks(w *render.Sheet, r *runview.Report) {
 	names, states := 0, 0
 	for i := range r.Tasks {
 		names = max(names, term.Columns(human.Line(r.Tasks[i].Task)))
-		states = max(states, len(r.Tasks[i].State))
+		states = max(states, len(r.Tasks[i].Shown()))
 	}
 	st := w.Style
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		name := human.Line(t.Task)
-		color := st.Tone(string(t.State))
+		state := t.Shown()
+		color := st.Tone(state)
 		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
-			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), executionTime(t))
+			color, state, st.EndOf(color), strings.Repeat(" ", states-len(state)), executionTime(t))
 		if note := strings.Join(t.Notes(), ", "); note != "" {
 			line += "  " + human.Line(note)
 		}

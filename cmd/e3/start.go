@@ -285,7 +285,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	defer r.Close()
 	r.SayRoom(o.room)
 	if o.file != "" {
-		ws, err = deployShort(ctx, a, r, ws, o, settings.Set)
+		ws, err = deployShort(ctx, a, r, ws, o, &settings)
 	} else {
 		ws, err = a.named(ctx, r, ws)
 	}
@@ -443,13 +443,13 @@ func findRepository(a *app, location, file string) (found, wanted string, err er
 }
 
 // deployShort makes the workspace of "start -f" and links it to the file, unless it is.
-func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOptions, set []workspace.Override) (string, error) {
+func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOptions, s *workspace.StartOptions) (string, error) {
 	linked, err := linkedTo(ctx, a, r, ws, o.file)
 	if err != nil || linked != "" {
 		return linked, err // start follows the file by itself
 	}
-	if o.filter != "" || o.as != "" || len(set) > 0 { // a deployment finds all else before it changes anything
-		if err := checkStart(ctx, r, ws, o, set); err != nil {
+	if o.filter != "" || o.as != "" || len(s.Set) > 0 { // a deployment finds all else before it changes anything
+		if err := checkStart(ctx, r, ws, o, s.Set); err != nil {
 			return "", err
 		}
 	}
@@ -459,6 +459,7 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startO
 		return "", err
 	}
 	a.warn(built.Warnings)
+	s.Warnings = built.Warnings
 	if slices.ContainsFunc(built.Package.Tasks, func(t record.PackageTask) bool { base, _, _ := strings.Cut(t.Name, "["); return base == ws }) && built.Package.Name != ws {
 		a.Notef("%s is the name of this workspace, and of a task; to run that task alone: e3 start -f %s --filter %[1]s", ws, human.Quoted(o.file))
 	}

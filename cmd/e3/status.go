@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
@@ -26,7 +27,7 @@ func newStatus(a *app, name string) *cobra.Command {
 		Use:   name + " [repo] [workspace]",
 		Short: "Show the state of a workspace",
 		Long: `Show the state of a workspace, or of all: the deployed package, the latest run, the process that holds the workspace, which
-inputs are set, and which outputs are stale. The package file and the inputs on disk are read as well. Read-only; takes no
+inputs are set, and which outputs are stale; of failures, how they ended. The package file and the inputs on disk are read as well. Read-only; takes no
 locks.`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
@@ -37,9 +38,17 @@ locks.`,
 
 // statuses are the states of workspaces.
 type statuses struct {
-	Repository string              `json:"repository"`
-	Overlay    *repo.Own           `json:"overlay,omitempty"` // what only this machine has
-	Workspaces []*workspace.Status `json:"workspaces"`
+	Repository string         `json:"repository"`
+	Overlay    *repo.Own      `json:"overlay,omitempty"` // what only this machine has
+	Workspaces []statusAnswer `json:"workspaces"`
+}
+
+// statusAnswer is the status of a workspace with an explanation of the first failures of its latest run.
+type statusAnswer struct {
+	*workspace.Status
+	Failures []explain.FailureGroup `json:"failures,omitempty"`
+
+	more int // failures that are not among them
 }
 
 // also separates an addition from a text; "" stays "".
@@ -57,7 +66,7 @@ func runStatus(ctx context.Context, a *app, r *repo.Repo, ws string) (err error)
 			return err
 		}
 	}
-	doc := statuses{Repository: r.Root, Workspaces: []*workspace.Status{}}
+	doc := statuses{Repository: r.Root, Workspaces: []statusAnswer{}}
 	if doc.Overlay, err = r.Own(ctx); err != nil {
 		return err
 	}
@@ -77,7 +86,13 @@ func runStatus(ctx context.Context, a *app, r *repo.Repo, ws string) (err error)
 				return err
 			}
 		}
-		doc.Workspaces = append(doc.Workspaces, st)
+		f := &explain.Failures{}
+		if st.Run != nil {
+			if f, err = failuresOf(ctx, r, st.Run); err != nil {
+				return err
+			}
+		}
+		doc.Workspaces = append(doc.Workspaces, statusAnswer{st, f.Groups, f.More})
 	}
 	return a.Reply(doc, func(w *render.Sheet) {
 		if o := doc.Overlay; o != nil {
@@ -90,17 +105,18 @@ func runStatus(ctx context.Context, a *app, r *repo.Repo, ws string) (err error)
 		if len(doc.Workspaces) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}
-		for i, st := range doc.Workspaces {
+		for i := range doc.Workspaces {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			writeStatus(w, st, a.Now())
+			st := &doc.Workspaces[i]
+			writeStatus(w, a.here(), st, a.Now())
 			writeFolders(w, st.Folders, st.Workspace)
 		}
 	})
 }
 
-func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
+func writeStatus(w *render.Sheet, location string, st *statusAnswer, now time.Time) {
 	w.Line("Workspace %s", st.Workspace)
 	if p := st.Package; p == nil {
 		w.Field("Package", "none; deploy one with: e3 workspace deploy <repo> %s <package or e3.yaml>", st.Workspace)
@@ -124,7 +140,13 @@ func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
 		w.Field("Queued", "%s", queuedText(st.Run.Queued, now))
 		writeNow(w, st.LastRun.Now, now, runview.WaitsApproval, saidQueued(st.Run))
 	}
-	writeApprovals(w, st)
+	for i := range st.Failures {
+		writeFailure(w, location, st.Workspace, &st.Failures[i])
+	}
+	if st.more > 0 {
+		w.Field("Failed", "and %s more; see: e3 run <repo> %s", human.Count(st.more, "task"), st.Workspace)
+	}
+	writeApprovals(w, st.Status)
 	if b := st.Holder; b != nil {
 		w.Field("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(human.Unheard(b.Heard.At, b.Heard.Lease, now)))
 	}
@@ -134,7 +156,7 @@ func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
 		}
 	}
 	if st.Package != nil {
-		writeStanding(w, st)
+		writeStanding(w, st.Status)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/term"
-	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 )
 
@@ -29,16 +28,10 @@ type transcript struct {
 	buf      *bufio.Writer
 	total    int64 // steps, once they are known
 	done     int64
-	failures []failure       // at most one for a task, in the order of their ends
-	waits    map[string]bool // tasks that wait for approval
+	failures []runview.TaskReport // at most one for a task, in the order of their ends
+	waits    map[string]bool      // tasks that wait for approval
 	style    term.Style
 	ask      func(task string) // prints advice about a task that waits for approval
-}
-
-// failure is remembered for the report at the end.
-type failure struct {
-	task, execution, key, message string
-	left                          bool // the command had begun, so its folder may be kept
 }
 
 func newTranscript(out io.Writer, live *term.Live, st term.Style) *transcript {
@@ -140,7 +133,7 @@ func (t *transcript) event(e events.Event) {
 			t.task("gather", t.style.Yellow, e.Task, fmt.Sprintf(" (%s)", human.Line(d.Gathered.LeftOut())))
 		}
 	case events.TaskLeftOut:
-		t.forget(e.Task)
+		t.leftOut(e.Task, d.Because)
 	case events.TaskSkipped:
 		t.ended(e.Task)
 		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s)", human.Line(events.WhySkipped(d.Because, d.Gathered))))
@@ -217,9 +210,10 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" && !d.MayFail { // these need no explanation
-		left := reason == executions.ReasonNone && d.Message == "" || executions.LeavesFolder(reason)
-		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note, left: left})
+	if state := runview.Outcome(&e); state != "" { // else a person has rejected it, and has said why
+		t.failures = append(t.failures, runview.TaskReport{
+			Task: e.Task, State: state, ExecutionID: e.Execution, Key: d.Key, ExitCode: d.ExitCode, Reason: d.Reason, Message: d.Message, MayFail: d.MayFail,
+		})
 	}
 	if d.Duration > 0 {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
@@ -233,7 +227,14 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 
 // forget removes the recorded failure of a task.
 func (t *transcript) forget(task string) {
-	t.failures = slices.DeleteFunc(t.failures, func(f failure) bool { return f.task == task })
+	t.failures = slices.DeleteFunc(t.failures, func(f runview.TaskReport) bool { return f.Task == task })
+}
+
+// leftOut notes that a task does without one that has failed, whose failure the run then allows.
+func (t *transcript) leftOut(task, by string) {
+	if i := slices.IndexFunc(t.failures, func(f runview.TaskReport) bool { return f.Task == task }); i >= 0 {
+		t.failures[i].LeftOut = by
+	}
 }
 
 // ended counts a task that has ended.
@@ -274,14 +275,4 @@ func (t *transcript) close() error {
 		t.line("  … and %s more about failed attempts; -v prints all", human.Count(b.silenced, "line"))
 	}
 	return t.buf.Flush()
-}
-
-// tail returns the last n lines of data, the end of a log.
-func tail(data []byte, n int) []string {
-	data = bytes.TrimRight(data, "\n")
-	if len(data) == 0 {
-		return nil
-	}
-	lines := strings.Split(string(data), "\n")
-	return lines[max(0, len(lines)-n):]
 }

@@ -94,7 +94,7 @@ func runUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions) e
 func uiStores(a *app, r *repo.Repo) ui.Stores {
 	return ui.Stores{
 		Records: r.Records, Objects: r.Objects, Executions: r.Executions, Runs: r.Workspaces.Runs, Compare: comparedFrom(r),
-		Explain: func() *explain.Explainer { return newExplainer(r, r.Objects) }, Answers: newUIAnswers(a, r),
+		Explain: func() *explain.Explainer { return newExplainer(r, r.Objects) }, Answers: newUIAnswers(a, r), Hints: hintsIn(r),
 	}
 }
 

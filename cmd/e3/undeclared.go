@@ -9,15 +9,12 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
-	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/propose"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
-
-// noGit is what git says where it finds no repository (doc/design.md, §7, "Environment").
-const noGit = "not a git repository"
 
 // The greatest sizes, for hints, of a package file that is read again, and of a file that is compared with inputs.
 const (
@@ -25,30 +22,8 @@ const (
 	largestHashed = 256 << 20
 )
 
-// sayUndeclared tells what to do about files that a failed command has missed, given the last lines of its log. What
-// has been said of another task is not said again.
-func sayUndeclared(
-	ctx context.Context, a *app, r *repo.Repo, ws string, f failure, lines []string, said map[string]bool,
-) {
-	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, noGit) }) {
-		a.Notef("  the project's git repository is no input of %s, so that git does not find it. What git tells can be one: "+
-			"key_env: [COMMIT], and COMMIT=$(git rev-parse HEAD) e3 start", human.Line(f.task))
-	}
-	hints, err := hintsOf(ctx, r, ws, f, lines)
-	if err != nil {
-		return // the failure itself is told
-	}
-	const most = 3
-	for _, hint := range hints[:min(len(hints), most)] {
-		if !said[hint] {
-			a.Notef("  %s", human.Line(hint))
-		}
-		said[hint] = true
-	}
-}
-
-// hintsOf are the hints for a failed execution.
-func hintsOf(ctx context.Context, r *repo.Repo, ws string, f failure, lines []string) ([]string, error) {
+// hintsOf says what to do about files that a failed command has missed, given the last lines of its log.
+func hintsOf(ctx context.Context, r *repo.Repo, ws string, f *runview.TaskReport, lines []string) ([]string, error) {
 	if !propose.TellsOfMissing(lines) {
 		return nil, nil
 	}
@@ -75,14 +50,14 @@ func hintsOf(ctx context.Context, r *repo.Repo, ws string, f failure, lines []st
 	if err != nil {
 		return nil, err
 	}
-	run.Sources = sourcesOf(built, f.task)
+	run.Sources = sourcesOf(built, f.Task)
 	return propose.Hints(pkg, projectIn(ctx, r, ws, p.Folder), run, lines, namesOf(p.Folder)), nil
 }
 
 // failedRun is a failed execution with what was staged for it.
-func failedRun(ctx context.Context, r *repo.Repo, project string, f failure) (*propose.Run, error) {
-	key, _ := executions.ParseKey(f.key)
-	e, err := r.Executions.Get(ctx, key, f.execution)
+func failedRun(ctx context.Context, r *repo.Repo, project string, f *runview.TaskReport) (*propose.Run, error) {
+	key, _ := executions.ParseKey(f.Key)
+	e, err := r.Executions.Get(ctx, key, f.ExecutionID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +65,7 @@ func failedRun(ctx context.Context, r *repo.Repo, project string, f failure) (*p
 	if err != nil {
 		return nil, err
 	}
-	run := &propose.Run{Task: f.task, Script: task.Shell}
+	run := &propose.Run{Task: f.Task, Script: task.Shell}
 	for i, in := range task.Inputs {
 		if in.Kind.OfMachine() || i >= len(e.InputHashes) {
 			continue
@@ -143,17 +118,4 @@ func sourcesOf(pkg *record.Package, task string) (names []string) {
 		}
 	}
 	return names
-}
-
-// failureLines are the last lines of a failed command's standard error or, if that is empty, of its output; none if they
-// cannot be read.
-func failureLines(ctx context.Context, x *executions.Store, key executions.Key, id string) ([]string, executions.Stream) {
-	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
-		if data, _, err := x.LogTail(ctx, key, id, stream, 8<<10); err == nil {
-			if lines := tail(data, 10); len(lines) > 0 {
-				return lines, stream
-			}
-		}
-	}
-	return nil, executions.Stdout
 }

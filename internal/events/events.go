@@ -115,6 +115,7 @@ type Data struct {
 	Force       bool      `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
 	Set         Settings  `json:"set,omitempty"`         // run.started: inputs with values for this run alone; with From, values that stay
 	From        string    `json:"from,omitempty"`        // run.started: the workspace from which start --as has made this one for the run
+	Warnings    []string  `json:"warnings,omitempty"`    // run.started: about the package file and its inputs
 	After       string    `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
 	AfterSeq    int64     `json:"afterSeq,omitempty"`    // run.started: the number of that run's last event
 	AfterSum    string    `json:"afterSum,omitempty"`    // run.started: the sum of its line

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"e3/refstore"
 )
@@ -64,9 +65,28 @@ var runEvent = []byte(`"type":"run.`)
 // run itself. The lines of other tasks are not parsed, so damage in them is not noticed. Any other damaged line is
 // yielded as a [*DamagedError], and ends the iteration.
 func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, task string) iter.Seq2[*Event, error] {
+	return source{streams, RunRef{workspace, run}}.kept(ctx, new(int64), &sieve{any: [][]byte{runEvent}, tasks: map[string]bool{task: true}})
+}
+
+// ReadTypes yields the events of a run that have one of these types, as ReadTask does those of a task. It begins at an
+// offset of the log, at first 0, and moves that to the end of what it has read.
+func ReadTypes(
+	ctx context.Context, streams refstore.Streams, workspace, run string, from *int64, types ...Type,
+) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		src := source{streams, RunRef{workspace, run}}
-		c, err := src.open(ctx, 0, nil)
+		for e, err := range (source{streams, RunRef{workspace, run}}).kept(ctx, from, newSieve(quotedTypes(types...)...)) {
+			if (err != nil || slices.Contains(types, e.Type)) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// kept yields the events in the lines that a sieve keeps, up to the first damaged one. from is the offset where it
+// begins and, at the end, the one where it has ended.
+func (src source) kept(ctx context.Context, from *int64, s *sieve) iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		c, err := src.open(ctx, *from, nil)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return
 		}
@@ -75,9 +95,10 @@ func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, tas
 			return
 		}
 		defer c.Close()
-		p := plan{scan: &sieve{any: [][]byte{runEvent}, tasks: map[string]bool{task: true}}}
+		p := plan{scan: s}
 		for {
 			e, _, err := c.next(ctx, &p)
+			*from = c.off
 			if err == io.EOF || !yield(e, src.named(c.off, err)) || err != nil {
 				return
 			}

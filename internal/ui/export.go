@@ -34,9 +34,13 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 	if err != nil {
 		return nil, err
 	}
-	tasks := make([]string, 0, len(m.report.Tasks))
+	tasks, failed := make([]string, 0, len(m.report.Tasks)), map[string]bool{}
 	for i := range m.report.Tasks {
-		tasks = append(tasks, m.report.Tasks[i].Task)
+		t := &m.report.Tasks[i]
+		tasks = append(tasks, t.Task)
+		if t.HasFailed() {
+			failed[t.Task] = true
+		}
 	}
 	m.mu.Unlock()
 	x := &exporter{s: s, ws: ws, run: run, names: map[string]string{}, hidden: hidden}
@@ -55,7 +59,11 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 	for i, task := range tasks {
 		p := at(viewTask, "w", ws, "t", task, "r", run)
 		x.add(p, fmt.Sprintf("task-%d", i+1))
-		x.add(p.with("log", "stderr"), fmt.Sprintf("task-%d-stderr", i+1))
+		other := "stderr" // the stream that the page does not show by itself
+		if failed[task] {
+			other = "stdout"
+		}
+		x.add(p.with("log", other), fmt.Sprintf("task-%d-%s", i+1, other))
 		for _, view := range []string{taskWhy, taskData, taskHistory} {
 			x.add(p.with("view", view), fmt.Sprintf("task-%d-%s", i+1, view))
 		}
@@ -104,7 +112,7 @@ func (x *exporter) add(p Place, name string) {
 func key(p Place) string {
 	var words []string
 	for k, v := range p.Query {
-		if len(v) > 0 && v[0] != "" && !(k == "log" && v[0] == "stdout") {
+		if len(v) > 0 && v[0] != "" {
 			words = append(words, k+"="+v[0])
 		}
 	}

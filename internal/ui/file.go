@@ -50,11 +50,17 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	for i := range c.Rows {
 		anchors[c.Rows[i].Task] = "#" + c.Rows[i].Anchor
 	}
+	for _, t := range c.Logs.Failed { // its log is what one looks for
+		anchors[t.Task] = "#" + logAnchor(t.Row)
+	}
 	f := s.frame(at(viewRun, "w", r.WorkspaceName, "r", r.RunID), func(p Place) string {
-		if p.View != viewTask {
-			return ""
+		switch {
+		case p.View == viewTask && p.get("view") == taskData:
+			return "#figures"
+		case p.View == viewTask:
+			return anchors[p.get("t")]
 		}
-		return anchors[p.get("t")]
+		return ""
 	})
 	script := ""
 	if len(c.Rows) > 0 {
@@ -66,6 +72,10 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	now := s.o.Now()
 	b := &fileBody{runBody: s.headOf(f, m, now), Contents: c}
 	b.Facts = append(b.Facts, s.moreFacts(f, m, c)...)
+	b.Failures = s.failures(ctx, m)
+	if b.Results, err = s.results(ctx, m); err != nil {
+		return nil, err
+	}
 	b.timeline(f, m.spans.All(r, now))
 	if err := s.graph(ctx, f, m, b.runBody); err != nil {
 		return nil, err
@@ -124,7 +134,7 @@ func (b *fileBody) parts() {
 		name, id string
 		is       bool
 	}{
-		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
+		{"What failed", "failures", len(b.Failures.Groups) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
 		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Tasks", "tasks", true}, {"Timeline", "timeline", true}, {"Graph", "graph", true},
 		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Logs", "logs", true},
 	} {

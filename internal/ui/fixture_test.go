@@ -174,6 +174,7 @@ type made struct {
 	took           time.Duration
 	reads          []string
 	batch          record.Batched
+	mayFail        bool
 }
 
 func (b *bench) object(data []byte) objectstore.Hash {
@@ -235,7 +236,7 @@ func (b *bench) run(live bool, list ...made) {
 	}
 	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: began, State: record.RunRunning})
 	b.log = events.Create(b.records, "prod", b.id, func() time.Time { return now })
-	b.log.Emit(events.Event{Time: began, Type: events.RunStarted, Data: &events.Data{Package: "demo@1.0.0", PackageHash: pkg, Limits: b.limits}})
+	b.log.Emit(events.Event{Time: began, Type: events.RunStarted, Data: &events.Data{Package: "demo@1.0.0", PackageHash: pkg, Limits: b.limits, Warnings: []string{"e3.yaml:3:1: quote <it>"}}})
 	b.log.Emit(events.Event{Time: began, Type: events.TaskCreated, Data: &events.Data{Tasks: len(list)}})
 	for i, m := range list {
 		b.events(m, keys[i], ids[i], began.Add(time.Duration(i)*time.Second))
@@ -281,7 +282,7 @@ func (b *bench) events(m made, key executions.Key, id string, at time.Time) {
 		return
 	}
 	d = &events.Data{Key: key.String(), Attempt: 1, Message: m.message, Duration: m.took.Milliseconds(), Batch: m.batch.ID, Items: m.batch.Items}
-	if m.state == runview.TaskFailed {
+	if d.MayFail = m.mayFail; m.state == runview.TaskFailed {
 		d.ExitCode = 3
 	}
 	b.log.Emit(events.Event{Time: at.Add(m.took), Type: end, Task: m.name, Execution: id, Data: d})

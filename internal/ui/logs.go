@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/report"
 )
@@ -30,6 +31,8 @@ const (
 // logView is a part of a log.
 type logView struct {
 	Stream   string           // stdout or stderr
+	Usual    string           // the stream that is shown unless the address names one
+	Telling  bool             // the task failed, so that its stderr is what matters
 	Sizes    map[string]int64 // of both
 	Lines    []logLine
 	First    int // number of the first line shown
@@ -58,13 +61,15 @@ type hit struct {
 // readLog reads the part of a log that the address asks for: the lines around a line, or the end.
 func (s *Server) readLog(ctx context.Context, f *frame, e *executions.Execution) *logView {
 	p := f.Place
-	v := &logView{Stream: cmp.Or(p.get("log"), "stdout"), Find: p.get("find"), Sizes: map[string]int64{}}
+	v := &logView{Usual: "stdout", Find: p.get("find"), Sizes: map[string]int64{}}
 	for _, name := range streamNames {
 		v.Sizes[name], _ = s.stores.Executions.LogSize(ctx, e.Key, e.ExecutionID, streamOf(name)) // reading says what is wrong
 	}
-	if p.get("log") == "" && v.Sizes["stdout"] == 0 && v.Sizes["stderr"] > 0 {
-		v.Stream = "stderr"
+	v.Telling = (e.State == record.Failed || e.State == record.Error) && v.Sizes["stderr"] > 0
+	if v.Telling || v.Sizes["stdout"] == 0 && v.Sizes["stderr"] > 0 {
+		v.Usual = "stderr"
 	}
+	v.Stream = cmp.Or(p.get("log"), v.Usual)
 	if !f.Static {
 		v.Raw = "/log?" + at("", "k", e.Key.String(), "x", e.ExecutionID, "log", v.Stream).Query.Encode()
 	}

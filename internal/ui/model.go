@@ -12,6 +12,8 @@ import (
 	"e3/dataflow/remaining"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/explain"
+	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
 
@@ -32,6 +34,11 @@ type model struct {
 	ahead   *remaining.Run // how a run at work goes on; nil: it is not at work, or has no graph
 	spent   *runview.Spent // after the event spentAt
 	spentAt int64          // -1: not looked for
+
+	failures   *explain.FailureReader  // nil: not asked for yet
+	highlights *report.HighlightReader // nil: not asked for yet, or the run has ended
+	results    *results                // of the report resultsOf
+	resultsOf  *runview.Report
 
 	hold  bool                          // keep the package when the run has ended
 	whole map[string]runview.TaskReport // by execution: completed tasks, which do not change any more

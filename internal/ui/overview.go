@@ -10,6 +10,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
@@ -19,8 +20,9 @@ import (
 
 // workspacesBody lists all workspaces.
 type workspacesBody struct {
-	List []*workspace.Status
-	Now  time.Time
+	List     []*workspace.Status
+	Failures []*explain.Failures // of the latest run of each
+	Now      time.Time
 }
 
 func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
@@ -41,7 +43,13 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.List = append(b.List, st)
+		var failures *explain.Failures
+		if st.Run != nil {
+			if failures, err = s.latestFailures(ctx, st.Run); err != nil {
+				return nil, err
+			}
+		}
+		b.List, b.Failures = append(b.List, st), append(b.Failures, failures)
 	}
 	return b, nil
 }

@@ -101,8 +101,7 @@ func (f *frame) foot() h.Node {
 			h.If(f.Pause != "", h.El("a.pause", h.Attr("href", f.Pause), h.Text(word))))
 	}
 	return h.El("footer",
-		h.If(f.Command != "", h.El("p.command",
-			h.El("span", h.Text("On a terminal:")), h.Text(" "), h.El("code", h.Attr("tabindex", "0"), h.Text(f.Command)))),
+		h.If(f.Command != "", f.copied("On a terminal", f.Command)),
 		h.El("p.about", about))
 }
 

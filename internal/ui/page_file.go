@@ -12,7 +12,7 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(f), b.now(f),
+		h.El("div.pair.why", b.failed(f), b.made(f)), b.waiting(f), b.now(f),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figureList(c.Pictures()),
 			h.If(len(c.Documents()) > 0, h.El("div.documents", figureList(c.Documents()))))),
@@ -28,30 +28,6 @@ func (b *fileBody) page(f *frame) h.Node {
 // part is a section to which the report links.
 func part(id, title string, children ...h.Node) h.Node {
 	return section(id, title, h.ID(id), h.Group(children))
-}
-
-// failures are the failed tasks with the ends of their logs.
-func (b *fileBody) failures() h.Node {
-	logs := b.Contents.Logs
-	if len(logs.Failed) == 0 {
-		return nil
-	}
-	return section("failed", "What failed", h.ID("failures"), h.Class("failures"), h.Map(logs.Failed, failedTask),
-		h.If(len(logs.Folded) > 0, h.El("details.folded",
-			h.El("summary", h.Textf("%d more of those that failed", len(logs.Folded))), h.Map(logs.Folded, failedTask))))
-}
-
-func failedTask(t report.TaskLog) h.Node {
-	said := t.Note
-	if t.Took() {
-		said += ", after " + human.Duration(t.Duration.Duration())
-	}
-	if t.Attempt > 1 {
-		said += fmt.Sprintf(", attempt %d", t.Attempt)
-	}
-	status := t.StateText()
-	return h.El("article", h.Class("failed s-"+status),
-		h.El("h3", state(status), h.Text(" "), link("#"+t.Anchor, h.Line(t.Task)), h.Text(" "), dim(said)), streams(t))
 }
 
 // tasks is the list of all tasks; the script of the file shows its filter.
@@ -90,41 +66,48 @@ func metrics(t report.Table) h.Node {
 		note(t.Note))
 }
 
-// logs are the ends of the logs of tasks that did not fail.
+// logs are the ends of the tasks' logs: first of those that failed, the first of which are open.
 func (b *fileBody) logs() h.Node {
 	l := b.Contents.Logs
+	list := make(h.Group, 0, len(l.Failed)+len(l.Quiet))
+	for i, t := range l.Failed {
+		said := t.Note
+		if t.Attempt > 1 {
+			said += fmt.Sprintf(", attempt %d", t.Attempt)
+		}
+		list = append(list, h.El("details", h.If(i < maxOpen, h.Flag("open")),
+			h.El("summary", h.Line(t.Task), h.Text(" "), state(t.StateText()), h.Text(" "), dim(said)), streams(t)))
+	}
+	list = append(list, h.Map(l.Quiet, func(t report.TaskLog) h.Node {
+		return h.El("details", h.El("summary", h.Line(t.Task), h.Text(" "), state(t.StateText())), streams(t))
+	}))
 	empty := ""
 	switch {
 	case len(l.Quiet) > 0:
 	case len(l.Failed) > 0:
-		empty = "What failed is shown above; the other tasks printed nothing."
+		empty = "The other tasks printed nothing."
 	default:
 		empty = "No task printed anything."
 	}
-	return part("logs", "Logs", h.Map(l.Quiet, func(t report.TaskLog) h.Node {
-		return h.El("details", h.El("summary", h.Line(t.Task), h.Text(" "), state(t.StateText())), streams(t))
-	}), note(empty), note(l.Note))
+	return part("logs", "Logs", list, note(empty), note(l.Note))
 }
 
-// streams are the ends of a task's logs.
+// logAnchor is the place in a file where the log of a task begins.
+func logAnchor(r *report.Row) string { return "log-" + r.Anchor }
+
+// streams are the ends of a task's logs. The first place that a link to the log leads to is in them: a browser opens
+// what is folded around it.
 func streams(t report.TaskLog) h.Node {
-	return h.Group{
-		h.If(len(t.Streams) == 0 && t.Err == "", note("It printed nothing.")),
-		h.Map(t.Streams, func(s report.Tail) h.Node {
-			title := s.Name
-			if s.Cut {
-				title += ", the end of " + human.Bytes(s.Whole)
-			}
-			var p report.Painter
-			return h.Group{h.El("p.stream", h.Text(title)),
-				h.El("div.log.tail", h.Attr("tabindex", "0"), h.Attr("role", "region"),
-					h.Attr("aria-label", s.Name+" of "+human.Line(t.Task)),
-					h.El("ol", h.Map(s.Lines, func(line []byte) h.Node {
-						return h.El("li", h.El("span.l", painted(p.Line(line))))
-					})))}
-		}),
-		note(t.Err),
+	if len(t.Streams) == 0 {
+		return h.El("div", h.ID(logAnchor(t.Row)), h.If(t.Err == "", note("It printed nothing.")), note(t.Err))
 	}
+	return h.El("div", h.ID(logAnchor(t.Row)), h.Map(t.Streams, func(s report.Tail) h.Node {
+		title := s.Name
+		if s.Cut {
+			title += ", the end of " + human.Bytes(s.Whole)
+		}
+		return logTail(title, t.Task, s.Lines)
+	}), note(t.Err))
 }
 
 // figures are plots, pictures and documents.

@@ -10,6 +10,7 @@ import (
 	"e3/gc"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 	"e3/internal/insight/stats"
@@ -24,11 +25,14 @@ func (b *workspacesBody) page(f *frame) h.Node {
 		return h.Group{title, h.El("p.lead", h.Text("There are no workspaces yet; make one with: "),
 			h.El("code", h.Text("e3 start -f e3.yaml")))}
 	}
-	cards := h.Map(b.List, func(st *workspace.Status) h.Node { return card(f, st, b.Now) })
+	cards := make(h.Group, len(b.List))
+	for i, st := range b.List {
+		cards[i] = card(f, st, b.Failures[i], b.Now)
+	}
 	return h.Group{title, h.El("div.grid", cards)}
 }
 
-func card(f *frame, st *workspace.Status, now time.Time) h.Node {
+func card(f *frame, st *workspace.Status, failures *explain.Failures, now time.Time) h.Node {
 	name := st.Workspace
 	url, status, deployed := f.To(viewHistory, "w", name), "", "nothing is deployed"
 	if st.Run != nil {
@@ -55,7 +59,7 @@ func card(f *frame, st *workspace.Status, now time.Time) h.Node {
 	}
 	return h.El("article.card", h.ID("w-"+name),
 		h.El("header", h.El("h2", link(url, h.Line(name))), h.If(status != "", badge(status))),
-		h.El("p.dim", h.Line(deployed)), latest(st.Run, now),
+		h.El("p.dim", h.Line(deployed)), latest(st.Run, now), ofCard(f, name, failures),
 		h.If(outputs != "", said("Outputs:", h.Line(outputs))),
 		busy,
 		h.Map(st.Deferred, func(d approval.Waiting) h.Node {

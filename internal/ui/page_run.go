@@ -25,7 +25,7 @@ func (b *runBody) page(f *frame) h.Node {
 	return h.Group{
 		h.El("header.head", b.head(f),
 			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before))), b.trials(f)), cancel),
-		h.El("div.pair", b.waiting(f), b.failures()),
+		b.waiting(f), h.El("div.pair.why", b.failed(f), b.made(f)),
 		b.now(f), b.spent(f),
 		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),
@@ -77,21 +77,6 @@ func (b *runBody) waiting(f *frame) h.Node {
 	return section("waiting", "Waits for approval", h.El("ul.plain", h.Map(b.Waiting, func(t runview.TaskReport) h.Node {
 		return waitingItem(f.taskLink(t.Task), t.Since.Time, f.decision(t.Task))
 	})))
-}
-
-func (b *runBody) failures() h.Node {
-	if len(b.Failed) == 0 {
-		return nil
-	}
-	list := h.Map(b.Failed, func(r row) h.Node {
-		said := r.Note
-		if r.Took() {
-			said += ", after " + human.Duration(r.Duration.Duration())
-		}
-		return h.El("li", state(r.StateText()), h.Text(" "), link(r.URL, h.Line(r.Task)), h.Text(" "), dim(said))
-	})
-	return section("failed", "What failed", h.Class("failures"), h.El("ul.plain", list),
-		h.If(b.MoreBad > 0, note(fmt.Sprintf("and %d more", b.MoreBad))))
 }
 
 func (b *runBody) timelineView() h.Node {

@@ -142,9 +142,12 @@ func (v *logView) section(f *frame) h.Node {
 // streams are the links to the streams of the log; in a file, which has only one stream, the stream's name.
 func (v *logView) streams(f *frame) h.Node {
 	return h.El("nav.streams", h.Attr("aria-label", "Streams"), h.Map(streamNames, func(name string) h.Node {
-		label, url := name, f.With("log", name, "line", "", "find", "")
-		if v.Sizes[name] == 0 {
+		label, url := name, f.With("log", textIf(name != v.Usual, name), "line", "", "find", "")
+		switch {
+		case v.Sizes[name] == 0:
 			label += " (empty)"
+		case v.Telling && name == "stderr":
+			label = human.LookOf("failed").Mark + " stderr, where it failed"
 		}
 		switch {
 		case url != "":

@@ -9,6 +9,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/explain"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
@@ -22,8 +23,8 @@ type runBody struct {
 	Shares    []report.Share
 	At        *runview.Now   // of a run at work; nil: not known
 	Spent     *runview.Spent // nil: nothing ran
-	Failed    []row
-	MoreBad   int
+	Failures  *explain.Failures
+	Results   *results
 	View      string // tasks, timeline or graph
 	List      *taskList
 	Line      *timeline
@@ -40,7 +41,6 @@ type row struct {
 
 // Bounds of the page of a run.
 const (
-	maxFailed = 8
 	maxNodes  = 160 // of a graph
 	maxSingle = 40  // of a graph in which the items of a matrix are drawn one by one
 	maxRows   = 100 // rows of a page of the list
@@ -76,7 +76,8 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	if p.get("r") == "" || r.Live {
 		s.live(f)
 	}
-	if err := s.failed(ctx, f, m, b); err != nil {
+	b.Failures = s.failures(ctx, m)
+	if b.Results, err = s.results(ctx, m); err != nil {
 		return nil, err
 	}
 	switch b.View {
@@ -151,7 +152,7 @@ func (b *runBody) counts() {
 	counts := map[string]int{}
 	for i := range b.Run.Tasks {
 		t := &b.Run.Tasks[i]
-		counts[report.StateOf(t)]++
+		counts[t.Shown()]++
 		if t.State == runview.TaskDeferred {
 			b.Waiting = append(b.Waiting, *t)
 		}
@@ -166,26 +167,6 @@ func (b *runBody) counts() {
 // taskURL is the address of the page of a task in the shown run.
 func taskURL(f *frame, task string) string {
 	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"))
-}
-
-// failed are the failures, with their notes.
-func (s *Server) failed(ctx context.Context, f *frame, m *model, b *runBody) error {
-	var list []runview.TaskReport
-	for i := range m.report.Tasks {
-		switch t := &m.report.Tasks[i]; t.State {
-		case runview.TaskFailed, runview.TaskError:
-			if len(list) < maxFailed {
-				list = append(list, *t)
-			} else {
-				b.MoreBad++
-			}
-		}
-	}
-	if err := m.complete(ctx, s.stores, list); err != nil {
-		return err
-	}
-	b.Failed = rowsOf(f, list)
-	return nil
 }
 
 func rowsOf(f *frame, list []runview.TaskReport) []row {
@@ -240,7 +221,7 @@ func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) erro
 				}
 				return
 			}
-			n.Status = diagram.Status(report.StateOf(t))
+			n.Status = diagram.Status(t.Shown())
 			if t.Took() {
 				n.Note = human.Duration(t.Duration.Duration())
 			}
@@ -254,9 +235,10 @@ func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) erro
 	g = diagram.Fold(g, maxNodes)
 	if len(g.Nodes) < whole {
 		b.GraphNote = fmt.Sprintf("%d nodes are drawn as %d: items of a matrix, or tasks of the same depth, are one.", whole, len(g.Nodes))
+		failed := failedOf(m.report)
 		for i := range g.Nodes {
 			if n := &g.Nodes[i]; n.Tallies != nil && n.Group != "" {
-				n.Href = f.With("view", "", "q", n.Group+"[", "page", "")
+				folded(f, n, failed[n.Group])
 			}
 		}
 	}

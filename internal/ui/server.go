@@ -49,6 +49,7 @@ type Server struct {
 	feeds  *feeds
 	models *models
 	sizes  measured
+	lately latestFailures
 	// gathered is what an export has read for its next pages; nil: each page reads.
 	gathered *gathered
 	streams  atomic.Int64 // streams of events that are open

@@ -30,6 +30,8 @@ type Stores struct {
 	Compare    compare.Stores
 	Explain    func() *explain.Explainer // one for each question, since it remembers what it has read
 	Answers    Answers
+	// Hints says what to do about failures, as for [explain.FailureReader]; nil: nothing.
+	Hints func(ctx context.Context, ws string, t *runview.TaskReport, tail []string) []string
 }
 
 func (s *Stores) history() history.Stores {

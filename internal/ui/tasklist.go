@@ -52,7 +52,7 @@ func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, e
 	found := make([]int, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
-		state := report.StateOf(t)
+		state := t.Shown()
 		seen[state] = true
 		if status != "" && state != status || word != "" && !strings.Contains(strings.ToLower(t.Task), word) ||
 			over > 0 && t.Ran() < over || !strings.Contains(strings.ToLower(t.Reason+" "+t.Message+" "+t.Because), reason) {
@@ -112,7 +112,7 @@ func order(by string, tasks []runview.TaskReport, found []int) error {
 	compare, ok := map[string]func(a, b *runview.TaskReport) int{
 		"":         func(_, _ *runview.TaskReport) int { return 0 },
 		"task":     func(a, b *runview.TaskReport) int { return cmp.Compare(a.Task, b.Task) },
-		"status":   func(a, b *runview.TaskReport) int { return cmp.Compare(report.StateOf(a), report.StateOf(b)) },
+		"status":   func(a, b *runview.TaskReport) int { return cmp.Compare(a.Shown(), b.Shown()) },
 		"duration": func(a, b *runview.TaskReport) int { return cmp.Compare(a.Ran(), b.Ran()) },
 		"started":  func(a, b *runview.TaskReport) int { return a.StartedAt.Compare(b.StartedAt.Time) },
 		"attempt":  func(a, b *runview.TaskReport) int { return cmp.Compare(a.Attempt, b.Attempt) },

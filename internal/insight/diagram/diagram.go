@@ -16,7 +16,7 @@ import (
 // is a runview.TaskState.
 type Status string
 
-// The statuses of nodes besides those of a run: three of a plan, and four of a workspace's present state.
+// The statuses of nodes besides those of a run: three of a plan, and five of a workspace's present state.
 const (
 	Hit     Status = "hit"
 	Run     Status = "run"
@@ -25,12 +25,13 @@ const (
 	Stale   Status = "stale"
 	Missing Status = "missing"
 	Unknown Status = "not known yet" // its items are not known yet
+	Allowed Status = "allowed"       // it has failed, as it may
 )
 
 // statuses are ordered by how urgent they are for a reader. A node that stands for several nodes has the first of
 // their statuses.
 var statuses = [...]Status{
-	Status(runview.TaskFailed), Status(runview.TaskError), Status(runview.TaskInterrupted), Status(runview.TaskDeferred),
+	Status(runview.TaskFailed), Status(runview.TaskError), Status(runview.TaskInterrupted), Allowed, Status(runview.TaskDeferred),
 	Status(runview.TaskRunning), Status(runview.TaskClaimed), Status(runview.TaskRetrying), Run, Waits, Status(runview.TaskSkipped),
 	Status(runview.TaskAbandoned), Stale, Missing, Status(runview.TaskSuccess), Hit, Status(runview.TaskCached), Current,
 }
@@ -67,7 +68,7 @@ type Node struct {
 	Label  string
 	Kind   Kind
 	Status Status
-	Note   string // a few words beside the status, such as a duration
+	Note   string // a few words beside the status, such as a duration; of a node that stands for several, the names of the first
 	// Group is the same for nodes that Fold may merge, such as the name of a matrix; "" for none.
 	Group string
 	// Anchor is the id of the element that the node links to in the page around the drawing, "" for no link. Only SVG

@@ -92,6 +92,9 @@ func (n *Node) draw(at point, s size) h.Node {
 	if caption != "" {
 		tip += "\n" + caption
 	}
+	if n.Tallies != nil && n.Note != "" {
+		tip += ": " + clean(n.Note)
+	}
 	text := func(name string, y, size float64, fill, s string) h.Node {
 		return h.El(name, h.Number("x", x+padding), h.Number("y", y), h.Number("font-size", size),
 			h.Attr("font-family", "sans-serif"),

@@ -23,13 +23,19 @@ func Note(message string) string {
 	return ExitNote(message)
 }
 
-// ExitNote says what the exit code in a message like "exit code 141" means if a shell has made it from a signal; ""
-// if no meaning is known. Scripts fail in these ways although no program has printed an error.
+// ExitNote says what the exit code in a message like "exit code 141" means if a shell has made it, for the most part
+// from a signal; "" if no meaning is known. Scripts fail in these ways although no program has printed an error.
 func ExitNote(message string) string {
 	text, ok := strings.CutPrefix(message, "exit code ")
 	code, err := strconv.Atoi(text)
 	if !ok || err != nil {
 		return ""
+	}
+	switch code {
+	case 126:
+		return "126 is what a shell ends with if it may not execute a program that a script names"
+	case 127:
+		return "127 is what a shell ends with if it does not find a program that a script names"
 	}
 	for _, s := range []struct {
 		signal int
@@ -38,6 +44,10 @@ func ExitNote(message string) string {
 		{6, "SIGABRT ended a command of the script: a check of its own failed"},
 		{9, "SIGKILL ended a command of the script, as the system does when memory runs out"},
 		{11, "SIGSEGV ended a command of the script: it crashed"},
+		{8, "SIGFPE ended a command of the script: it divided by zero, or computed what has no result"},
+		{7, "SIGBUS ended a command of the script: a file in its memory became shorter, or its disk is full"},
+		{15, "SIGTERM ended a command of the script: something asked it to end"},
+		{2, "SIGINT ended a command of the script, as Ctrl-C does"},
 		{13, "SIGPIPE ended a command of the script: it wrote to a pipe that is not read any more, as in \"yes | head\"; under pipefail the script then fails. Let the reader read all, or write \"|| true\" behind the pipe"},
 	} {
 		if code == 128+s.signal {

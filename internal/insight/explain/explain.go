@@ -35,8 +35,9 @@ const (
 	maxCounted  = 10_000
 	maxListed   = 20 // tasks downstream that are named
 	maxLines    = 12 // of a difference between two commands
-	maxTail     = 5  // last lines of a log
+	maxTail     = 10 // last lines of a log
 	maxText     = 200
+	maxLine     = 400         // bytes of a line of a log
 	clockSlack  = time.Minute // lead of an id's time over the local clock that is tolerated
 )
 

@@ -17,15 +17,13 @@ const (
 	quietTail  = 4 << 10
 	allTails   = 3 << 20
 	maxFailed  = 150 // failed tasks whose logs are read
-	maxOpen    = 4   // failed tasks whose logs are open at first
 	maxQuiet   = 250 // others
 )
 
 // Logs holds the ends of the tasks' logs.
 type Logs struct {
-	Failed, Folded []TaskLog // of failed tasks: open, and folded
-	Quiet          []TaskLog
-	Note           string
+	Failed, Quiet []TaskLog // of tasks that failed, and of others
+	Note          string
 }
 
 // TaskLog holds the ends of one task's logs.
@@ -61,7 +59,7 @@ func (b *builder) logs(rows []Row) (*Logs, error) {
 		if !bad(r.State) || r.ExecutionID == "" {
 			continue
 		}
-		if len(l.Failed)+len(l.Folded) == maxFailed || rest <= 0 {
+		if len(l.Failed) == maxFailed || rest <= 0 {
 			failedLeft++
 			continue
 		}
@@ -69,11 +67,7 @@ func (b *builder) logs(rows []Row) (*Logs, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(l.Failed) < maxOpen {
-			l.Failed = append(l.Failed, text)
-		} else {
-			l.Folded = append(l.Folded, text)
-		}
+		l.Failed = append(l.Failed, text)
 	}
 	for _, cached := range []bool{false, true} {
 		for i := range rows {

@@ -27,6 +27,15 @@ type Table struct {
 	Rows   [][]Cell
 	Note   string
 	Number []bool // columns that hold numbers
+	Items  bool   // a line for each item of a matrix
+}
+
+// Tasks is the number of tasks whose metrics the table has.
+func (t *Table) Tasks() int {
+	if t.Items {
+		return len(t.Rows)
+	}
+	return 1
 }
 
 // Cell is a value: its text and, if it is a number, the number by which it is sorted.
@@ -255,7 +264,7 @@ func (m *metricSource) asTable() Table {
 
 // sideBySide has a line for each item and a column for each key.
 func sideBySide(title string, g []*metricSource) Table {
-	t := Table{Title: title, Head: []string{"task"}, Number: []bool{false}}
+	t := Table{Title: title, Head: []string{"task"}, Number: []bool{false}, Items: true}
 	var keys []string
 	left := map[string]bool{}
 	for _, m := range g {

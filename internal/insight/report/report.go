@@ -70,7 +70,7 @@ type Row struct {
 }
 
 // StateText is the task's state in words.
-func (r *Row) StateText() string { return StateOf(r.TaskReport) }
+func (r *Row) StateText() string { return r.Shown() }
 
 // Gather reads the contents of a run's file, given the run's [runview.Runs.Report] and its package; nil: the package
 // is gone, or made by another e3.
@@ -158,17 +158,9 @@ func Shares(counts map[string]int) []Share {
 }
 
 // states are all states of tasks, in the order of the bar.
-var states = [...]string{"failed", "error", "interrupted", "deferred", "running", "claimed", "retrying", "abandoned", "skipped", "success", "cached", "waits"}
+var states = [...]string{"failed", "error", "interrupted", "allowed", "deferred", "running", "claimed", "retrying", "abandoned", "skipped", "success", "cached", "waits"}
 
 // unknown returns the states that are not in that list.
 func unknown(counts map[string]int) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(s string) bool { return slices.Contains(states[:], s) })
-}
-
-// StateOf is the state of a task for display; a ready task has none yet.
-func StateOf(t *runview.TaskReport) string {
-	if t.State == "" {
-		return "waits"
-	}
-	return string(t.State)
 }

@@ -26,10 +26,11 @@ type Run struct {
 	Queued         int             `json:"queued,omitempty"` // tasks that wait for a worker
 	User           string          `json:"user,omitempty"`
 	Host           string          `json:"host,omitempty"`
-	Git            *events.Git     `json:"git,omitempty"`    // the commit of its project
-	Filter         string          `json:"filter,omitempty"` // the selected tasks
-	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone, or with From for the workspace
-	From           string          `json:"from,omitempty"`   // the workspace from which start --as made this one
+	Git            *events.Git     `json:"git,omitempty"`      // the commit of its project
+	Filter         string          `json:"filter,omitempty"`   // the selected tasks
+	Set            events.Settings `json:"set,omitempty"`      // inputs for this run alone, or with From for the workspace
+	From           string          `json:"from,omitempty"`     // the workspace from which start --as made this one
+	Warnings       []string        `json:"warnings,omitempty"` // about its package file and its inputs
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
 	CancelReason   string          `json:"cancelReason,omitempty"`
 	ImportedFrom   []Step          `json:"importedFrom,omitempty"`
@@ -49,7 +50,7 @@ func (r *Report) Answer() Run {
 		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment.At(r.Heard.At),
 		StartedAt: moment.At(r.StartedAt), CompletedAt: moment.At(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot, Summary: events.Summary(r.Summary), Queued: len(r.Queued),
-		Git: r.Git, Filter: r.Filter, Set: r.Set, From: r.From, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
+		Git: r.Git, Filter: r.Filter, Set: r.Set, From: r.From, Warnings: r.Warnings, CancelledBy: r.By, CancelReason: r.Why, ImportedFrom: Steps(r.Provenance), Unnamed: r.Unnamed,
 		Tasks: slices.Clone(r.Tasks),
 	}
 	if r.Process != nil {

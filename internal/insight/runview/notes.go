@@ -14,10 +14,8 @@ import (
 func (t *TaskReport) Notes() (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	switch t.State {
-	case TaskFailed:
-		add("exit code %d", t.ExitCode)
-	case TaskError:
-		add("%s", t.Message)
+	case TaskFailed, TaskError:
+		add("%s", t.Failure())
 	case TaskSkipped:
 		add("%s", events.WhySkipped(t.Because, t.Gathered))
 	case TaskRetrying:
@@ -34,16 +32,47 @@ func (t *TaskReport) Notes() (notes []string) {
 			add("by %s", human.Worker(t.Worker))
 		}
 	}
-	switch {
-	case t.MayFail:
-		add("allowed to fail")
-	case t.LeftOut != "":
-		add("left out of %s", t.LeftOut)
+	if text := t.Allowance(); text != "" {
+		add("%s", text)
 	}
 	if t.Gathered != nil && t.State != TaskSkipped {
 		add("%s", t.Gathered.LeftOut())
 	}
 	return notes
+}
+
+// HasFailed reports whether the task has ended without success in this run, whether or not it may.
+func (t *TaskReport) HasFailed() bool { return t.State == TaskFailed || t.State == TaskError }
+
+// Failure says how a task that has failed ended. It is untrusted text.
+func (t *TaskReport) Failure() string {
+	if t.State == TaskFailed {
+		return fmt.Sprintf("exit code %d", t.ExitCode)
+	}
+	return t.Message
+}
+
+// Allowance says why the failure of a task does not fail the run; "": it does.
+func (t *TaskReport) Allowance() string {
+	switch {
+	case t.MayFail:
+		return "allowed to fail"
+	case t.LeftOut != "":
+		return "left out of " + t.LeftOut
+	}
+	return ""
+}
+
+// Shown is the state in a word for people: a failure that is allowed is told apart from one that fails the run, and a task without a
+// state waits for its turn.
+func (t *TaskReport) Shown() string {
+	switch {
+	case t.HasFailed() && t.Allowance() != "":
+		return string(TaskAllowed)
+	case t.State == "":
+		return string(TaskWaits)
+	}
+	return string(t.State)
 }
 
 // whyAbandoned says what an abandoned task waited for when its run ended.

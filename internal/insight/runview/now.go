@@ -1,7 +1,6 @@
 package runview
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -81,7 +80,7 @@ type Turn struct {
 type Family struct {
 	Name    string            `json:"family"`
 	Tasks   int               `json:"tasks"`
-	States  map[TaskState]int `json:"states"`    // how many tasks are in each; "waits": had no turn yet
+	States  map[TaskState]int `json:"states"`    // how many tasks are in each; "waits": had no turn yet, "allowed": failed as they may
 	Took    moment.Millis     `json:"ms"`        // of the commands in this run, together
 	Longest moment.Millis     `json:"longestMs"` // of them
 	Task    string            `json:"-"`         // the first
@@ -94,7 +93,7 @@ func (f *Family) Text() string {
 		ended -= f.States[s]
 	}
 	text := fmt.Sprintf("%d of %d done", ended, f.Tasks)
-	for _, s := range [...]TaskState{TaskFailed, TaskError, TaskSkipped, TaskCached, TaskRunning, TaskClaimed, TaskRetrying, TaskDeferred} {
+	for _, s := range [...]TaskState{TaskFailed, TaskError, TaskAllowed, TaskSkipped, TaskCached, TaskRunning, TaskClaimed, TaskRetrying, TaskDeferred} {
 		if n := f.States[s]; n > 0 {
 			text += fmt.Sprintf(", %d %s", n, s)
 		}
@@ -105,8 +104,11 @@ func (f *Family) Text() string {
 	return text
 }
 
-// TaskWaits is, in a family, the state of a task that had no turn yet.
-const TaskWaits TaskState = "waits"
+// The states by which people see a task, besides those of its run (Shown).
+const (
+	TaskWaits   TaskState = "waits"   // it had no turn yet
+	TaskAllowed TaskState = "allowed" // it has failed, as it may
+)
 
 // Families folds tasks into families, in the order of their first tasks.
 func Families(tasks iter.Seq[*TaskReport]) []Family {
@@ -122,7 +124,7 @@ func Families(tasks iter.Seq[*TaskReport]) []Family {
 		}
 		f := &list[i]
 		f.Tasks++
-		f.States[cmp.Or(t.State, TaskWaits)]++
+		f.States[TaskState(t.Shown())]++
 		took := moment.Millis(t.Ran())
 		f.Took, f.Longest = f.Took+took, max(f.Longest, took)
 	}

@@ -28,6 +28,8 @@ type Report struct {
 	From   string          // the workspace from which start --as made the run's; set by Report and List
 	Filter string          // selected tasks, "" for all; set by Report and List
 	Git    *events.Git     // the commit of its project; nil: none; set by Report and List
+	// Warnings are those about its package file and its inputs, untrusted text; set by Report and List.
+	Warnings []string
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List. With the run's
 	// tasks, it is that of the last package, if the graph has grown.
 	PackageHash string
@@ -335,6 +337,7 @@ func (r *Report) tell(started, end *events.Event) {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
 		r.Set, r.From, r.Git = started.Data.Set, started.Data.From, started.Data.Git.Sound()
 		r.Limits, r.Force = started.Data.Limits, started.Data.Force
+		r.Warnings = started.Data.Warnings
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message

@@ -165,15 +165,10 @@ addEventListener("pageshow", open);
 const log = document.querySelector(".log[data-tail=yes]");
 if (log && !location.hash) log.scrollTop = log.scrollHeight;
 
-const command = document.querySelector(".command code");
-if (command && command.parentElement && navigator.clipboard) {
-  const copy = document.createElement("button");
-  copy.type = "button";
-  copy.textContent = "copy";
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(command.textContent || "");
-    copy.textContent = "copied";
-    window.setTimeout(() => { copy.textContent = "copy"; }, 1500);
-  });
-  command.parentElement.append(copy);
-}
+document.addEventListener("click", async (e) => {
+  const copy = e.target instanceof HTMLElement && e.target.closest(".copy");
+  if (!copy || !navigator.clipboard) return;
+  await navigator.clipboard.writeText(copy.parentElement?.querySelector("code")?.textContent ?? "");
+  copy.textContent = "copied";
+  window.setTimeout(() => { copy.textContent = "copy"; }, 1500);
+});

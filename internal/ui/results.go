@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+	h "e3/internal/insight/markup"
+	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
+)
+
+// results is in brief what a run has made, and what to know of it.
+type results struct {
+	*report.Highlights
+	Warnings []string
+}
+
+// Bounds of the results on the page of a run. Its tasks show the rest.
+const (
+	maxBriefTables = 4
+	maxBriefRows   = 6
+	maxWarnings    = 4
+)
+
+// results gathers the results of a run: of an ended one once.
+func (s *Server) results(ctx context.Context, m *model) (*results, error) {
+	ended := m.report.State != record.RunRunning
+	if m.results != nil && m.resultsOf == m.report {
+		return m.results, nil
+	}
+	if m.highlights == nil {
+		m.highlights = &report.HighlightReader{Stores: report.Stores{Executions: s.stores.Executions, Runs: s.stores.Runs}}
+	}
+	pkg, err := m.pkg(ctx, s.stores)
+	if err != nil {
+		return nil, err
+	}
+	found, err := m.highlights.Read(ctx, m.report, pkg)
+	if err != nil {
+		return nil, err
+	}
+	m.results, m.resultsOf = &results{found, warningsOf(m.report)}, m.report
+	if ended {
+		m.highlights = nil
+	}
+	return m.results, nil
+}
+
+// warningsOf says what of a run's tasks is not as it should be, although they have not failed.
+func warningsOf(r *runview.Report) (list []string) {
+	list = append(list, r.Warnings...)
+	var again []string
+	lacking := 0
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		done := t.State == runview.TaskSuccess || t.State == runview.TaskCached
+		if done && t.Attempt > 1 {
+			again = append(again, t.Task)
+		}
+		if done && t.Gathered != nil {
+			if lacking++; lacking < maxWarnings {
+				list = append(list, t.Task+": "+t.Gathered.LeftOut())
+			}
+		}
+	}
+	if n := lacking - maxWarnings + 1; n > 0 {
+		list = append(list, human.Count(n, "more task")+" did without some of what they gather")
+	}
+	if len(again) > 0 {
+		list = append(list, "took more than one attempt: "+human.Few(again))
+	}
+	return list
+}
+
+// madeBy is the page of a task's outputs in the shown run.
+func madeBy(f *frame, task string) string {
+	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"), "view", taskData)
+}
+
+// made shows the results of the run; nothing if there are none.
+func (b *runBody) made(f *frame) h.Node {
+	x := b.Results
+	if len(x.Metrics)+x.Unread+len(x.Shown)+len(x.Notes)+len(x.Warnings) == 0 {
+		return nil
+	}
+	var parts h.Group
+	if len(x.Warnings) > 0 {
+		shown := x.Warnings[:min(len(x.Warnings), 2*maxWarnings)]
+		parts = append(parts, warnings(shown), note(textIf(len(x.Warnings) > len(shown), human.Count(len(x.Warnings)-len(shown), "more warning")+"; see: e3 run")))
+	}
+	for i := range x.Metrics[:min(len(x.Metrics), maxBriefTables)] {
+		parts = append(parts, brief(&x.Metrics[i]))
+	}
+	more := x.Unread
+	for _, t := range x.Metrics[min(len(x.Metrics), maxBriefTables):] {
+		more += t.Tasks()
+	}
+	if more > 0 {
+		label := "the metrics of " + human.Count(more, "more task")
+		parts = append(parts, h.El("p.note", link(f.To(viewTable, "sides", f.Workspace), h.Text(label))))
+	}
+	if len(x.Shown) > 0 {
+		parts = append(parts, h.El("ul.inline", h.Attr("aria-label", "Plots and reports"), h.Map(x.Shown, func(p report.Published) h.Node {
+			label := p.Kind + " of " + p.Name
+			if p.Count > 1 {
+				label = fmt.Sprintf("%ss of %s ×%d", p.Kind, p.Name, p.Count)
+			}
+			return h.El("li", link(madeBy(f, p.Task), h.Line(label)))
+		})))
+	}
+	return section("made", "What it made", parts, notes(x.Notes))
+}
+
+// brief is the first rows of a table of metrics.
+func brief(t *report.Table) h.Node {
+	short := *t
+	if n := len(t.Rows) - maxBriefRows; n > 0 {
+		short.Rows = t.Rows[:maxBriefRows]
+		short.Note = human.Count(n, "more row")
+	}
+	return h.Group{h.El("h3", h.Line(short.Title)), h.If(len(short.Rows) > 0, values(short.Title, &short)), note(short.Note)}
+}

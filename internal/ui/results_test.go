@@ -1,0 +1,70 @@
+package ui_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/insight/runview"
+	"e3/internal/ui"
+)
+
+// Metrics, warnings, plots and reports stand beside what failed, in one window.
+func TestResultsBesideFailures(t *testing.T) {
+	b := newBench(t)
+	b.run(true, append(ill(),
+		made{name: "eval", state: runview.TaskSuccess, took: time.Second, file: "e.json", output: `{"f1": 0.987654321, "note": "<b>ok</b>"}`, kind: "metrics"},
+		made{name: "curve[1]", state: runview.TaskSuccess, took: time.Second, file: "c.svg", output: "<svg/>", kind: "plot"},
+		made{name: "curve[2]", state: runview.TaskSuccess, took: time.Second, file: "c.svg", output: "<svg/>", kind: "plot"},
+		made{name: "page", state: runview.TaskSuccess, took: time.Second, file: "p.html", output: "<p>x</p>", kind: "report"})...)
+	for _, e := range []events.Event{
+		{Type: events.TaskMarkedReady, Task: "late", Data: &events.Data{Gathered: &events.Gathered{Members: 4, Missing: 1, Needed: 3, Names: []string{"fit[0]"}}}},
+		{Type: events.TaskStarted, Task: "late", Execution: "01950000-0000-7000-8000-000000000000", Data: &events.Data{Attempt: 2}},
+		{Type: events.TaskCompleted, Task: "late", Execution: "01950000-0000-7000-8000-000000000000", Data: &events.Data{Attempt: 2, Duration: 5}},
+	} {
+		b.tell(e)
+	}
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	wantIn(t, page, "What it made", ">0.987654<", "&lt;b&gt;ok&lt;/b&gt;", "plots of curve ×2", "report of page", "view=data",
+		"late: 1 of 4 left out: fit[0]", "e3.yaml:3:1: quote &lt;it&gt;", "took more than one attempt: late")
+	tab := b.tab()
+	tab.Window(1280, 800, false)
+	tab.Go(b.front.URL + "/run?w=prod")
+	for _, part := range []string{"#failures .log", "section[aria-labelledby=made-h] table", "section[aria-labelledby=made-h] .warn"} {
+		var bottom float64
+		tab.Eval(fmt.Sprintf(`document.querySelector(%q).getBoundingClientRect().bottom`, part), &bottom)
+		if bottom > 800 || bottom <= 0 {
+			t.Errorf("%s ends at %v, not in the window of 800", part, bottom)
+		}
+	}
+	tab.Window(360, 800, false)
+	var wide int
+	if tab.Eval("document.documentElement.scrollWidth", &wide); wide > 360 {
+		t.Errorf("the page is %d wide in a window of 360", wide)
+	}
+	if said := tab.Said(); len(said) > 0 {
+		t.Errorf("%q", said)
+	}
+}
+
+// Of a large matrix few metrics are shown, and read; the rest is counted.
+func TestResultsOfALargeRun(t *testing.T) {
+	b := newBench(t)
+	var list []made
+	for i := range 300 {
+		list = append(list, made{name: fmt.Sprintf("fit%d[%d]", i%30, i/30), state: runview.TaskSuccess, file: "m.json", output: fmt.Sprintf(`{"loss": %d}`, i), kind: "metrics"})
+	}
+	b.run(false, list...)
+	b.record(record.Run{RunID: runID, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: now, State: record.RunCompleted})
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	made := page[strings.Index(page, `id="made-h"`):strings.Index(page, `class="views"`)]
+	if n := strings.Count(made, ">loss<"); n != 4 {
+		t.Errorf("%d tables are shown, want 4", n)
+	}
+	wantIn(t, made, "the metrics of 296 more tasks")
+}
