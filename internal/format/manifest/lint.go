@@ -194,7 +194,7 @@ func (l *linter) literal(t *Task) {
 	}
 }
 
-// quotes warns of a script that bash will refuse, or whose quotes are none.
+// quotes warns of a script that ends within a quote or a block, or whose quotes are none.
 func (l *linter) quotes(t *Task) {
 	script := t.Command.Shell
 	if len(script) > maxScript || plainlyQuoted(script) && !strings.ContainsAny(script, typographic) {
@@ -202,7 +202,7 @@ func (l *linter) quotes(t *Task) {
 	}
 	file, err := l.shell.Parse(strings.NewReader(script), "")
 	var fault syntax.ParseError
-	if errors.As(err, &fault) {
+	if errors.As(err, &fault) && unclosed(&fault) {
 		l.warn(t.RunPos, "task %s: line %d of the script is no complete command: %s", t.Base, fault.Pos.Line(), fault.Text)
 	}
 	if err != nil || !strings.ContainsAny(script, typographic) {
@@ -222,6 +222,11 @@ func (l *linter) quotes(t *Task) {
 		}
 		return true
 	})
+}
+
+// unclosed reports whether a script lacks the end of a quote, a command or a block. Other faults may be our parser's.
+func unclosed(e *syntax.ParseError) bool {
+	return e.Incomplete || strings.HasPrefix(e.Text, "reached ")
 }
 
 // typographic are the quotes of word processors.
