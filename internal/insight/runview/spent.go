@@ -83,10 +83,11 @@ func SpentOf(g *graph.Graph, spans []Span, r *Report, now time.Time) *Spent {
 	}
 	slices.SortStableFunc(s.Families, func(a, b FamilyTime) int { return cmp.Compare(b.Took, a.Took) })
 	s.Families = s.Families[:min(len(s.Families), mostFamilies)]
-	s.Cores = coresOf(g, spans, from, to)
+	limit := 0
 	if r.Limits != nil {
-		s.Cores.Limit = r.Limits.Cores
+		limit = r.Limits.Cores
 	}
+	s.Cores = coresOf(g, spans, from, to, limit)
 	if g != nil {
 		path, took := criticalPath(g, spans, r.StartedAt)
 		if s.PathTook = moment.Millis(took); 2*took >= to.Sub(from) {
@@ -117,9 +118,10 @@ func (u *CoresUse) Text() string {
 	return fmt.Sprintf("%.1f%s on average, %.1f at most", u.Average, of, u.Most)
 }
 
-// coresOf adds up what commands used in equal parts of the time.
-func coresOf(g *graph.Graph, spans []Span, from, to time.Time) CoresUse {
-	u := CoresUse{Levels: make([]float64, levels)}
+// coresOf adds up what commands used in equal parts of the time. limit is that of the run; 0: not known. Short commands
+// seem to overlap, since an attempt's times include what happens around its command: beyond the limit nothing counts.
+func coresOf(g *graph.Graph, spans []Span, from, to time.Time, limit int) CoresUse {
+	u := CoresUse{Limit: limit, Levels: make([]float64, levels)}
 	part := max(to.Sub(from)/levels, 1)
 	for i := range spans {
 		x := &spans[i]
@@ -136,6 +138,9 @@ func coresOf(g *graph.Graph, spans []Span, from, to time.Time) CoresUse {
 		}
 	}
 	for k, level := range u.Levels {
+		if limit > 0 {
+			level = min(level, float64(limit))
+		}
 		u.Levels[k] = float64(int(level*100+0.5)) / 100
 		u.Average += level / levels
 		u.Most = max(u.Most, u.Levels[k])
