@@ -83,7 +83,11 @@ func Lead(r *runview.Report) string {
 		if r.Error != "" {
 			what += " (" + cause(r.Error) + ")"
 		}
-		return fmt.Sprintf("%s failed; %s.", human.Count(r.Summary.Failed, "task"), what)
+		text := fmt.Sprintf("%s failed; %s.", human.Count(r.Summary.Failed-allowed(r), "task"), what)
+		if n := allowed(r); n > 0 {
+			text += fmt.Sprintf(" %d more failed, as they may.", n)
+		}
+		return text
 	}
 	if r.State == record.RunRunning {
 		if r.Total == 0 {
@@ -110,6 +114,16 @@ func Lead(r *runview.Report) string {
 		return "What is left waits for approval; the next start goes on."
 	}
 	return "The run ended before all tasks had their turn."
+}
+
+// allowed counts the tasks that have failed, as they may; 0 for a report without its tasks.
+func allowed(r *runview.Report) (n int64) {
+	for t := range r.Each() {
+		if t.HasFailed() && t.Allowance() != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // cause is the error of a run: a text, or the exit code as text.
