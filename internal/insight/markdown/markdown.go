@@ -1,177 +1,269 @@
-// Package markdown shows reports that tasks write in Markdown, as GitHub does, as nodes of package markup.
+// Package markdown shows reports that tasks write in Markdown: headings, paragraphs, lists, quotes, code, tables and links, as
+// nodes of package markup.
 //
 // A report is hostile. HTML in it is shown as text, pictures are replaced by their descriptions, and only addresses of the web
-// and of mail become links, so that a page asks nothing of any network.
+// and of mail become links, so that a page asks nothing of any network. Nesting is bounded; time grows with the length of the
+// text.
 package markdown
 
 import (
-	"bytes"
-	"strconv"
+	"regexp"
 	"strings"
-
-	"github.com/yuin/goldmark"
-	"github.com/yuin/goldmark/ast"
-	"github.com/yuin/goldmark/extension"
-	ext "github.com/yuin/goldmark/extension/ast"
-	"github.com/yuin/goldmark/text"
-	"github.com/yuin/goldmark/util"
 
 	h "e3/internal/insight/markup"
 )
 
-// MaxReport is the length in bytes of a report that is worth rendering: the time of a hostile one grows with the square, to
-// some seconds here. A longer one is shown as text.
-const MaxReport = 64 << 10
-
-// maxDepth bounds what a report nests. What is nested deeper is left out.
-const maxDepth = 50
-
-var parser = goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
+// Bounds of a report.
+const (
+	maxDepth = 10   // of nested quotes, lists and emphases
+	maxAhead = 2000 // bytes within which an emphasis or a link ends
+	maxCells = 64   // of a row of a table
+)
 
 // Render returns a report as nodes. Its headings are two levels below those that the text asks for, since they stand within
 // the section of a page.
-func Render(report string) h.Node {
-	w := &writer{source: []byte(report)}
-	return w.inside(parser.Parse(text.NewReader(w.source)))
+func Render(text string) h.Node {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\t", "    ").Replace(text)
+	return blocks(strings.Split(text, "\n"), 0)
 }
 
-// writer writes the tree of a report.
-type writer struct {
-	source []byte
-	depth  int
+var (
+	heading = regexp.MustCompile(`^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$`)
+	fence   = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})[^`]*$")
+	rule    = regexp.MustCompile(`^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$`)
+	quote   = regexp.MustCompile(`^ {0,3}> ?`)
+	marker  = regexp.MustCompile(`^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|$)`)
+	under   = regexp.MustCompile(`^ {0,3}(=+|-+) *$`)
+	columns = regexp.MustCompile(`^ {0,3}\|? *:?-+:? *(\| *:?-+:? *)*\|? *$`)
+)
+
+// reader reads the lines of a block.
+type reader struct {
+	lines []string
+	depth int
+	out   h.Group
 }
 
-// inside is the content of a node.
-func (w *writer) inside(n ast.Node) h.Group {
-	if w.depth++; w.depth > maxDepth {
-		w.depth--
-		return nil
+func blocks(lines []string, depth int) h.Group {
+	r := &reader{lines: lines, depth: depth}
+	for len(r.lines) > 0 {
+		r.block()
 	}
-	defer func() { w.depth-- }()
-	var out h.Group
-	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
-		out = append(out, w.node(c))
-	}
-	return out
+	return r.out
 }
 
-func (w *writer) node(n ast.Node) h.Node {
-	switch n := n.(type) {
-	case *ast.Heading:
-		return h.El("h"+strconv.Itoa(min(n.Level+2, 6)), w.inside(n))
-	case *ast.Paragraph:
-		return h.El("p", w.inside(n))
-	case *ast.ThematicBreak:
-		return h.El("hr")
-	case *ast.Blockquote:
-		return h.El("blockquote", w.inside(n))
-	case *ast.FencedCodeBlock, *ast.CodeBlock:
-		return h.El("pre", h.Attr("tabindex", "0"), h.Text(strings.TrimSuffix(w.lines(n), "\n")))
-	case *ast.HTMLBlock:
-		raw := w.lines(n)
-		if n.HasClosure() {
-			raw += string(n.ClosureLine.Value(w.source))
+func (r *reader) add(n h.Node) { r.out = append(r.out, n) }
+
+// take returns the first line, which is read then.
+func (r *reader) take() string {
+	line := r.lines[0]
+	r.lines = r.lines[1:]
+	return line
+}
+
+func blank(line string) bool { return strings.TrimSpace(line) == "" }
+
+// block reads the next block.
+func (r *reader) block() {
+	line := r.lines[0]
+	switch {
+	case blank(line):
+		r.take()
+	case r.depth > maxDepth:
+		r.paragraph()
+	case fence.MatchString(line):
+		r.fenced()
+	case strings.HasPrefix(line, "    "):
+		r.indented()
+	case heading.MatchString(line):
+		m := heading.FindStringSubmatch(r.take())
+		r.title(len(m[1]), m[2])
+	case rule.MatchString(line):
+		r.take()
+		r.add(h.El("hr"))
+	case quote.MatchString(line):
+		var inner []string
+		for len(r.lines) > 0 && quote.MatchString(r.lines[0]) {
+			inner = append(inner, quote.ReplaceAllString(r.take(), ""))
 		}
-		return h.El("p", h.Text(strings.TrimSuffix(raw, "\n")))
-	case *ast.List:
-		if !n.IsOrdered() {
-			return h.El("ul", w.inside(n))
-		}
-		return h.El("ol", h.If(n.Start != 1, h.Attr("start", strconv.Itoa(n.Start))), w.inside(n))
-	case *ast.ListItem:
-		return h.El("li", w.inside(n))
-	case *ext.TaskCheckBox:
-		if n.IsChecked {
-			return h.Text("☑ ")
-		}
-		return h.Text("☐ ")
-	case *ext.Table:
-		return h.El("div.scroll", h.Attr("tabindex", "0"), h.El("table", w.table(n)))
+		r.add(h.El("blockquote", blocks(inner, r.depth+1)))
+	case marker.MatchString(line):
+		r.list()
+	case len(r.lines) > 1 && strings.Contains(line, "|") && columns.MatchString(r.lines[1]):
+		r.table()
 	default:
-		return w.inline(n)
+		r.paragraph()
 	}
 }
 
-// lines are the lines of a block that holds text as it is.
-func (w *writer) lines(n ast.Node) string {
-	var b bytes.Buffer
-	for i := range n.Lines().Len() {
-		line := n.Lines().At(i)
-		b.Write(line.Value(w.source))
-	}
-	return b.String()
+func (r *reader) title(level int, text string) {
+	r.add(h.El([]string{"h3", "h4", "h5", "h6"}[min(level, 4)-1], inline(text, 0)))
 }
 
-// table is the rows of a table, the first of which is its head.
-func (w *writer) table(t *ext.Table) h.Node {
-	row := func(n ast.Node, name string) h.Node {
-		var cells h.Group
-		for c := n.FirstChild(); c != nil; c = c.NextSibling() {
-			cell := c.(*ext.TableCell)
-			cells = append(cells, h.El(name, h.If(name == "th", h.Attr("scope", "col")), h.If(cell.Alignment == ext.AlignRight, h.Class("num")), w.inside(c)))
+// begins reports whether a line ends a paragraph, because another block begins.
+func begins(line string) bool {
+	m := marker.FindStringSubmatch(line)
+	return blank(line) || fence.MatchString(line) || heading.MatchString(line) || rule.MatchString(line) || quote.MatchString(line) ||
+		m != nil && m[3] != "" && (len(m[2]) == 1 || m[2][:len(m[2])-1] == "1")
+}
+
+func (r *reader) paragraph() {
+	list := []string{strings.TrimLeft(r.take(), " ")}
+	for len(r.lines) > 0 {
+		if m := under.FindStringSubmatch(r.lines[0]); m != nil && r.depth <= maxDepth {
+			r.take()
+			r.title(map[byte]int{'=': 1, '-': 2}[m[1][0]], strings.Join(list, "\n"))
+			return
 		}
-		return h.El("tr", cells)
+		if begins(r.lines[0]) {
+			break
+		}
+		list = append(list, strings.TrimLeft(r.take(), " "))
+	}
+	r.add(h.El("p", inline(strings.TrimRight(strings.Join(list, "\n"), " "), 0)))
+}
+
+func (r *reader) fenced() {
+	mark := fence.FindStringSubmatch(r.take())[1]
+	var list []string
+	for len(r.lines) > 0 {
+		line := r.take()
+		if end := strings.TrimSpace(line); strings.HasPrefix(end, mark) && strings.Trim(end, mark[:1]) == "" {
+			break
+		}
+		list = append(list, line)
+	}
+	r.code(list)
+}
+
+func (r *reader) indented() {
+	var list []string
+	for len(r.lines) > 0 && (strings.HasPrefix(r.lines[0], "    ") || blank(r.lines[0])) {
+		list = append(list, strings.TrimPrefix(r.take(), "    "))
+	}
+	for len(list) > 0 && blank(list[len(list)-1]) {
+		list = list[:len(list)-1]
+	}
+	r.code(list)
+}
+
+func (r *reader) code(lines []string) {
+	r.add(h.El("pre", h.Attr("tabindex", "0"), h.Text(strings.Join(lines, "\n"))))
+}
+
+// list reads items with one kind of mark. A line belongs to an item if it is as far to the right as the item's text, or if it
+// goes on with the item's last line.
+func (r *reader) list() {
+	kind := func(mark string) string { return mark[len(mark)-1:] }
+	first := marker.FindStringSubmatch(r.lines[0])
+	var items [][]string
+	loose := false
+	for len(r.lines) > 0 {
+		m := marker.FindStringSubmatch(r.lines[0])
+		if m == nil || kind(m[2]) != kind(first[2]) || rule.MatchString(r.lines[0]) {
+			break
+		}
+		wide := len(m[0])
+		item := []string{r.take()[wide:]}
+		if m[3] == "" {
+			wide++
+		}
+		for len(r.lines) > 0 {
+			line := r.lines[0]
+			inside := strings.HasPrefix(line, strings.Repeat(" ", wide))
+			goesOn := !blank(item[len(item)-1]) && !begins(line) && !marker.MatchString(line)
+			if !inside && !goesOn && !(blank(line) && r.follows(wide)) {
+				break
+			}
+			loose = loose || blank(line)
+			if inside {
+				line = line[wide:]
+			}
+			item = append(item, line)
+			r.take()
+		}
+		items = append(items, item)
+		if len(r.lines) > 1 && blank(r.lines[0]) && marker.MatchString(r.lines[1]) {
+			loose = true
+			r.take()
+		}
+	}
+	name := "ul"
+	var start h.Node
+	if number := strings.TrimRight(first[2], ".)"); number != first[2] {
+		name = "ol"
+		start = h.If(number != "1", h.Attr("start", number))
+	}
+	r.add(h.El(name, start, h.Map(items, func(item []string) h.Node { return h.El("li", r.item(item, loose)) })))
+}
+
+// follows reports whether, after blank lines, a line of the item follows.
+func (r *reader) follows(wide int) bool {
+	for _, line := range r.lines[:min(len(r.lines), 8)] {
+		if !blank(line) {
+			return strings.HasPrefix(line, strings.Repeat(" ", wide))
+		}
+	}
+	return false
+}
+
+// item is the content of an item. In a list without blank lines its text is no paragraph.
+func (r *reader) item(lines []string, loose bool) h.Node {
+	box := ""
+	for mark, sign := range map[string]string{"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "} {
+		if strings.HasPrefix(lines[0], mark) {
+			box, lines[0] = sign, lines[0][len(mark):]
+		}
+	}
+	if loose || begins(lines[0]) || strings.HasPrefix(lines[0], "    ") {
+		return h.Group{h.Text(box), blocks(lines, r.depth+1)}
+	}
+	n := 1
+	for n < len(lines) && !begins(lines[n]) && !marker.MatchString(lines[n]) {
+		n++
+	}
+	return h.Group{h.Text(box), inline(strings.Join(lines[:n], "\n"), 0), blocks(lines[n:], r.depth+1)}
+}
+
+func (r *reader) table() {
+	head, align := cells(r.take()), cells(r.take())
+	row := func(name string, list []string) h.Node {
+		return h.El("tr", h.Map(list[:min(len(list), len(head))], func() func(string) h.Node {
+			k := -1
+			return func(text string) h.Node {
+				k++
+				right := k < len(align) && strings.HasSuffix(align[k], ":") && !strings.HasPrefix(align[k], ":")
+				return h.El(name, h.If(name == "th", h.Attr("scope", "col")), h.If(right, h.Class("num")), inline(text, 0))
+			}
+		}()))
 	}
 	var rows h.Group
-	for r := t.FirstChild().NextSibling(); r != nil; r = r.NextSibling() {
-		rows = append(rows, row(r, "td"))
+	for len(r.lines) > 0 && !begins(r.lines[0]) && strings.Contains(r.lines[0], "|") {
+		rows = append(rows, row("td", cells(r.take())))
 	}
-	return h.Group{h.El("thead", row(t.FirstChild(), "th")), h.El("tbody", rows)}
+	r.add(h.El("div.scroll", h.Attr("tabindex", "0"), h.El("table", h.El("thead", row("th", head)), h.El("tbody", rows))))
 }
 
-func (w *writer) inline(n ast.Node) h.Node {
-	switch n := n.(type) {
-	case *ast.Text:
-		words := h.Text(plain(n.Segment.Value(w.source), n.IsRaw()))
-		switch {
-		case n.HardLineBreak():
-			return h.Group{words, h.El("br")}
-		case n.SoftLineBreak():
-			return h.Group{words, h.Text("\n")}
-		}
-		return words
-	case *ast.String:
-		return h.Text(plain(n.Value, n.IsRaw() || n.IsCode()))
-	case *ast.CodeSpan:
-		return h.El("code", w.inside(n))
-	case *ast.Emphasis:
-		return h.El([]string{"em", "strong"}[n.Level-1], w.inside(n))
-	case *ext.Strikethrough:
-		return h.El("del", w.inside(n))
-	case *ast.Image:
-		return h.El("em", h.Text("[picture: "), w.inside(n), h.Text("]"))
-	case *ast.Link:
-		return anchor(plain(n.Destination, false), w.inside(n))
-	case *ast.AutoLink:
-		address := string(n.URL(w.source))
-		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(address), "mailto:") {
-			address = "mailto:" + address
-		}
-		return anchor(address, h.Text(string(n.Label(w.source))))
-	case *ast.RawHTML:
-		var b bytes.Buffer
-		for i := range n.Segments.Len() {
-			part := n.Segments.At(i)
-			b.Write(part.Value(w.source))
-		}
-		return h.Text(b.String())
+// cells are the cells of a row of a table; a bar behind a backslash is text.
+func cells(line string) []string {
+	line = strings.TrimSpace(line)
+	line = strings.TrimPrefix(line, "|")
+	if strings.HasSuffix(line, "|") && !strings.HasSuffix(line, `\|`) {
+		line = line[:len(line)-1]
 	}
-	return w.inside(n) // text of an item without a paragraph
-}
-
-// anchor is a link, or its text alone if it leads to no place of the web or of mail.
-func anchor(address string, words h.Node) h.Node {
-	scheme, rest, _ := strings.Cut(strings.ToLower(address), ":")
-	if scheme != "mailto" && (scheme != "http" && scheme != "https" || !strings.HasPrefix(rest, "//")) {
-		return words
+	var list []string
+	from := 0
+	for i := 0; i < len(line) && len(list) < maxCells-1; i++ {
+		switch line[i] {
+		case '\\':
+			i++
+		case '|':
+			list, from = append(list, line[from:i]), i+1
+		}
 	}
-	return h.El("a", h.Attr("href", address), h.Attr("rel", "noopener noreferrer nofollow"), words)
-}
-
-// plain is a text without its backslashes and with its references resolved; raw text has neither.
-func plain(s []byte, raw bool) string {
-	if !raw {
-		s = util.ResolveEntityNames(util.ResolveNumericReferences(util.UnescapePunctuations(s)))
+	list = append(list, line[from:])
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
 	}
-	return string(s)
+	return list
 }

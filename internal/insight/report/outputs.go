@@ -246,7 +246,7 @@ func (o *outputs) show(f file, v *record.View) error {
 	return nil
 }
 
-// Prose is the content of a text file: rendered if the name of the file says that it is Markdown, and it is not long.
+// Prose is the content of a text file: rendered if the name of the file says that it is Markdown.
 func Prose(name, text string) Content {
 	c := Content{Text: text}
 	c.asProse(name)
@@ -256,9 +256,7 @@ func Prose(name, text string) Content {
 func (c *Content) asProse(name string) {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".md", ".markdown":
-		if len(c.Text) <= markdown.MaxReport {
-			c.Prose, c.Text = markdown.Render(c.Text), ""
-		}
+		c.Prose, c.Text = markdown.Render(c.Text), ""
 	}
 }
 
