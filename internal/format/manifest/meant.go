@@ -3,7 +3,6 @@ package manifest
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,11 +151,11 @@ func assignments(n *node) string {
 	return strings.Join(parts, ", ")
 }
 
-var numbers = regexp.MustCompile(`^([0-9]{1,9})(?:\.\.\.?|-|:)([0-9]{1,9})$`)
+var numbers = lazy(`^([0-9]{1,9})(?:\.\.\.?|-|:)([0-9]{1,9})$`)
 
 // numberRange reads a range of numbers as other languages write it.
 func numberRange(text string) (from, to int, ok bool) {
-	m := numbers.FindStringSubmatch(text)
+	m := numbers().FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, false
 	}

@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v4"
 )
 
 var (
-	keyed      = regexp.MustCompile(`^(\s*(?:- )?)([^\s:#"'\[\]{}]+):(?:\s|$)`)
-	glued      = regexp.MustCompile(`^\s*(?:- )?([A-Za-z_][\w-]*):(\S.*)$`)
-	bracketed  = regexp.MustCompile(`[a-z_][A-Za-z0-9_]*\[[^\]"']*\](?:\.[a-z_][a-z0-9_]*)?`)
-	twoColons  = regexp.MustCompile(`^\s*[^\s:]+: ([a-z_]+): (\S+)\s*$`)
-	blockStart = regexp.MustCompile(`: *[|>][+-]?[0-9]?\s*$`)
+	keyed      = lazy(`^(\s*(?:- )?)([^\s:#"'\[\]{}]+):(?:\s|$)`)
+	glued      = lazy(`^\s*(?:- )?([A-Za-z_][\w-]*):(\S.*)$`)
+	bracketed  = lazy(`[a-z_][A-Za-z0-9_]*\[[^\]"']*\](?:\.[a-z_][a-z0-9_]*)?`)
+	twoColons  = lazy(`^\s*[^\s:]+: ([a-z_]+): (\S+)\s*$`)
+	blockStart = lazy(`: *[|>][+-]?[0-9]?\s*$`)
 )
 
 // A yamlText is the text around a fault of syntax.
@@ -84,7 +85,7 @@ func syntaxHint(load *yaml.LoadError, data []byte, first int) string {
 		return fmt.Sprintf("it is indented like no key above it: see line %d; the keys of one mapping have the same indentation", t.above(at)+first)
 	case says("could not find expected ':'"):
 		n := load.ContextMark.Line
-		if blockStart.MatchString(t.line(t.above(n))) {
+		if blockStart().MatchString(t.line(t.above(n))) {
 			return "indent the text below | or > by more than its key"
 		}
 		return fmt.Sprintf("line %d has no colon: a key is followed by a colon and a space", n+first)
@@ -96,22 +97,22 @@ func syntaxHint(load *yaml.LoadError, data []byte, first int) string {
 // on there.
 func (t yamlText) colonHint(at, column, first int) string {
 	line := t.line(at)
-	m := keyed.FindStringSubmatch(line)
+	m := keyed().FindStringSubmatch(line)
 	if m == nil || column > len(m[1])+len(m[2])+1 {
-		if two := twoColons.FindStringSubmatch(line); two != nil {
+		if two := twoColons().FindStringSubmatch(line); two != nil {
 			return fmt.Sprintf("write {%s: %s}, or quote the text", two[1], two[2])
 		}
 		return `quote text that contains ": ", or write it in lines of its own below |`
 	}
 	n := t.above(at)
 	before := t.line(n)
-	switch key := keyed.FindStringSubmatch(before); {
+	switch key := keyed().FindStringSubmatch(before); {
 	case n == 0:
 	case key != nil && len(key[1]) < len(m[1]):
 		return fmt.Sprintf("it is indented deeper than line %d, which has a value already: give both the same indentation", n+first)
 	case key != nil:
 	default:
-		if g := glued.FindStringSubmatch(before); g != nil {
+		if g := glued().FindStringSubmatch(before); g != nil {
 			return fmt.Sprintf("line %d needs a space after the colon: %s: %s", n+first, g[1], truncate(g[2]))
 		}
 		word, value, _ := strings.Cut(strings.TrimSpace(before), " ")
@@ -122,7 +123,7 @@ func (t yamlText) colonHint(at, column, first int) string {
 
 // wordAround is the source with brackets, as train[*], at or around a column from 0; "" if there is none.
 func wordAround(line string, column int) string {
-	for _, span := range bracketed.FindAllStringIndex(line, -1) {
+	for _, span := range bracketed().FindAllStringIndex(line, -1) {
 		if span[0] <= column && column <= span[1] {
 			return line[span[0]:span[1]]
 		}
@@ -143,4 +144,9 @@ func yamlQuoted(text string) string {
 		return "'" + truncate(strings.ReplaceAll(text, "'", "''")) + "'"
 	}
 	return `"` + truncate(text) + `"`
+}
+
+// lazy compiles an expression when it is first used: most commands need none.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

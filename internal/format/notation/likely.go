@@ -3,11 +3,12 @@ package notation
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 var (
-	amounts = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([a-z]*)`)
-	only    = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?[a-z]*)+$`)
+	amounts = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([a-z]*)`) })
+	only    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?[a-z]*)+$`) })
 )
 
 // unitWords are the units of durations by the words that people write for them.
@@ -27,12 +28,12 @@ var below = map[string]string{"d": "h", "h": "m", "m": "s"}
 // "1h30"; "" if that is not clear.
 func LikelyDuration(text string) string {
 	word := plain(text)
-	if !only.MatchString(word) {
+	if !only().MatchString(word) {
 		return ""
 	}
 	var b strings.Builder
 	unit := ""
-	for _, part := range amounts.FindAllStringSubmatch(word, -1) {
+	for _, part := range amounts().FindAllStringSubmatch(word, -1) {
 		next, known := unitWords[part[2]]
 		if part[2] == "" {
 			next, known = below[unit], below[unit] != ""
@@ -54,7 +55,7 @@ func LikelyDuration(text string) string {
 // that is not clear.
 func LikelySize(text string) string {
 	word := plain(text)
-	part := amounts.FindStringSubmatch(word)
+	part := amounts().FindStringSubmatch(word)
 	if part == nil || part[0] != word {
 		return ""
 	}

@@ -4,11 +4,15 @@
 // A report is hostile. HTML in it is shown as text, pictures are replaced by their descriptions, and only addresses of the web
 // and of mail become links, so that a page asks nothing of any network. Nesting is bounded; time grows with the length of the
 // text.
+//
+// A library, goldmark, was tried: what it prepares costs each command 1 ms of 8 before it begins, and the time of a hostile
+// report grows with the square of its length.
 package markdown
 
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	h "e3/internal/insight/markup"
 )
@@ -28,13 +32,13 @@ func Render(text string) h.Node {
 }
 
 var (
-	heading = regexp.MustCompile(`^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$`)
-	fence   = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})[^`]*$")
-	rule    = regexp.MustCompile(`^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$`)
-	quote   = regexp.MustCompile(`^ {0,3}> ?`)
-	marker  = regexp.MustCompile(`^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|$)`)
-	under   = regexp.MustCompile(`^ {0,3}(=+|-+) *$`)
-	columns = regexp.MustCompile(`^ {0,3}\|? *:?-+:? *(\| *:?-+:? *)*\|? *$`)
+	heading = lazy(`^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$`)
+	fence   = lazy("^ {0,3}(`{3,}|~{3,})[^`]*$")
+	rule    = lazy(`^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$`)
+	quote   = lazy(`^ {0,3}> ?`)
+	marker  = lazy(`^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|$)`)
+	under   = lazy(`^ {0,3}(=+|-+) *$`)
+	columns = lazy(`^ {0,3}\|? *:?-+:? *(\| *:?-+:? *)*\|? *$`)
 )
 
 // reader reads the lines of a block.
@@ -71,25 +75,25 @@ func (r *reader) block() {
 		r.take()
 	case r.depth > maxDepth:
 		r.paragraph()
-	case fence.MatchString(line):
+	case fence().MatchString(line):
 		r.fenced()
 	case strings.HasPrefix(line, "    "):
 		r.indented()
-	case heading.MatchString(line):
-		m := heading.FindStringSubmatch(r.take())
+	case heading().MatchString(line):
+		m := heading().FindStringSubmatch(r.take())
 		r.title(len(m[1]), m[2])
-	case rule.MatchString(line):
+	case rule().MatchString(line):
 		r.take()
 		r.add(h.El("hr"))
-	case quote.MatchString(line):
+	case quote().MatchString(line):
 		var inner []string
-		for len(r.lines) > 0 && quote.MatchString(r.lines[0]) {
-			inner = append(inner, quote.ReplaceAllString(r.take(), ""))
+		for len(r.lines) > 0 && quote().MatchString(r.lines[0]) {
+			inner = append(inner, quote().ReplaceAllString(r.take(), ""))
 		}
 		r.add(h.El("blockquote", blocks(inner, r.depth+1)))
-	case marker.MatchString(line):
+	case marker().MatchString(line):
 		r.list()
-	case len(r.lines) > 1 && strings.Contains(line, "|") && columns.MatchString(r.lines[1]):
+	case len(r.lines) > 1 && strings.Contains(line, "|") && columns().MatchString(r.lines[1]):
 		r.table()
 	default:
 		r.paragraph()
@@ -102,15 +106,15 @@ func (r *reader) title(level int, text string) {
 
 // begins reports whether a line ends a paragraph, because another block begins.
 func begins(line string) bool {
-	m := marker.FindStringSubmatch(line)
-	return blank(line) || fence.MatchString(line) || heading.MatchString(line) || rule.MatchString(line) || quote.MatchString(line) ||
+	m := marker().FindStringSubmatch(line)
+	return blank(line) || fence().MatchString(line) || heading().MatchString(line) || rule().MatchString(line) || quote().MatchString(line) ||
 		m != nil && m[3] != "" && (len(m[2]) == 1 || m[2][:len(m[2])-1] == "1")
 }
 
 func (r *reader) paragraph() {
 	list := []string{strings.TrimLeft(r.take(), " ")}
 	for len(r.lines) > 0 {
-		if m := under.FindStringSubmatch(r.lines[0]); m != nil && r.depth <= maxDepth {
+		if m := under().FindStringSubmatch(r.lines[0]); m != nil && r.depth <= maxDepth {
 			r.take()
 			r.title(map[byte]int{'=': 1, '-': 2}[m[1][0]], strings.Join(list, "\n"))
 			return
@@ -124,7 +128,7 @@ func (r *reader) paragraph() {
 }
 
 func (r *reader) fenced() {
-	mark := fence.FindStringSubmatch(r.take())[1]
+	mark := fence().FindStringSubmatch(r.take())[1]
 	var list []string
 	for len(r.lines) > 0 {
 		line := r.take()
@@ -155,12 +159,12 @@ func (r *reader) code(lines []string) {
 // goes on with the item's last line.
 func (r *reader) list() {
 	kind := func(mark string) string { return mark[len(mark)-1:] }
-	first := marker.FindStringSubmatch(r.lines[0])
+	first := marker().FindStringSubmatch(r.lines[0])
 	var items [][]string
 	loose := false
 	for len(r.lines) > 0 {
-		m := marker.FindStringSubmatch(r.lines[0])
-		if m == nil || kind(m[2]) != kind(first[2]) || rule.MatchString(r.lines[0]) {
+		m := marker().FindStringSubmatch(r.lines[0])
+		if m == nil || kind(m[2]) != kind(first[2]) || rule().MatchString(r.lines[0]) {
 			break
 		}
 		wide := len(m[0])
@@ -171,7 +175,7 @@ func (r *reader) list() {
 		for len(r.lines) > 0 {
 			line := r.lines[0]
 			inside := strings.HasPrefix(line, strings.Repeat(" ", wide))
-			goesOn := !blank(item[len(item)-1]) && !begins(line) && !marker.MatchString(line)
+			goesOn := !blank(item[len(item)-1]) && !begins(line) && !marker().MatchString(line)
 			if !inside && !goesOn && !(blank(line) && r.follows(wide)) {
 				break
 			}
@@ -183,7 +187,7 @@ func (r *reader) list() {
 			r.take()
 		}
 		items = append(items, item)
-		if len(r.lines) > 1 && blank(r.lines[0]) && marker.MatchString(r.lines[1]) {
+		if len(r.lines) > 1 && blank(r.lines[0]) && marker().MatchString(r.lines[1]) {
 			loose = true
 			r.take()
 		}
@@ -219,7 +223,7 @@ func (r *reader) item(lines []string, loose bool) h.Node {
 		return h.Group{h.Text(box), blocks(lines, r.depth+1)}
 	}
 	n := 1
-	for n < len(lines) && !begins(lines[n]) && !marker.MatchString(lines[n]) {
+	for n < len(lines) && !begins(lines[n]) && !marker().MatchString(lines[n]) {
 		n++
 	}
 	return h.Group{h.Text(box), inline(strings.Join(lines[:n], "\n"), 0), blocks(lines[n:], r.depth+1)}
@@ -266,4 +270,9 @@ func cells(line string) []string {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
+}
+
+// lazy compiles an expression when it is first used: most commands need none.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
