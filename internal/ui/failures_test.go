@@ -267,7 +267,7 @@ func TestFoldedFailures(t *testing.T) {
 	b.serve(ui.Options{})
 	page := b.page("/run?w=prod&view=graph")
 	wantIn(t, page, "4 failed, 236 success: fit[7], fit[67], fit[127], fit[187]</title>", ">4 failed, 236 success<")
-	at, _ := link(t, page, `href="(/run[^"]*q=fit[^"]*)"()`)
+	at, _ := link(t, page, `href="(/run[^"]*q=fit[^"]*)"()><title>`)
 	found := b.page(at)
 	wantIn(t, found, `id="t-fit[7]"`, "4 of 240")
 	r, err := b.stores.Runs.Report(t.Context(), "prod", "")

@@ -137,5 +137,7 @@ func TestWhereTheTimeWent(t *testing.T) {
 	if strings.Contains(page, "The critical path</h3>") {
 		t.Error("a wide matrix has a critical path")
 	}
-	wantIn(t, page, "Where the time went", "<th scope=\"row\">train</th>")
+	wantIn(t, page, "Where the time went")
+	at, name := link(t, page, `<th scope="row"><a href="([^"]*)">(train)</a></th>`)
+	wantIn(t, wide.page(at), "18 of 19", name+"[0]")
 }

@@ -157,7 +157,8 @@ func (b *runBody) spent(f *frame) h.Node {
 	if len(s.Families) > 1 || s.Families[0].Attempts > 1 {
 		byFamily = table("", "tasks", "Time by family of tasks", heads("Family", "Attempts.num.opt", "Together.num", "Longest.num"),
 			h.Map(families, func(x runview.FamilyTime) h.Node {
-				return h.El("tr", rowHead(h.Line(x.Name)), cell("td.num.opt", itoa(x.Attempts)), number(human.Duration(x.Took.Duration())),
+				longest := f.With("view", "", "by", "", "page", "", "q", x.Name, "sort", "-duration")
+				return h.El("tr", rowHead(link(longest, h.Line(x.Name))), cell("td.num.opt", itoa(x.Attempts)), number(human.Duration(x.Took.Duration())),
 					number(human.Duration(x.Longest.Duration())))
 			}))
 	}
