@@ -29,7 +29,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	durations, timed := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
-	info.Expected = opts.Expected
+	info.Expected, info.Graph = opts.Expected, g
 	if r.o.OnStart != nil {
 		r.o.OnStart(info)
 	}

@@ -81,6 +81,7 @@ type RunInfo struct {
 	File      string
 	// Expected returns how long a task took when it last ran; 0: unknown. It is nil if Package is nil.
 	Expected func(task string) time.Duration
+	Graph    *dataflow.Graph // of the run, with its gates, before it grows; nil if Package is nil. It must not be changed
 }
 
 // RunResult is a run that has ended.

@@ -9,7 +9,6 @@ import (
 	"e3/dataflow/graph"
 	"e3/dataflow/remaining"
 	"e3/internal/events"
-	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/workspace"
@@ -66,7 +65,7 @@ func (b *brief) tells(e *events.Event, d *events.Data) bool {
 
 // An ahead estimates how a run goes on while its events arrive. It is safe for concurrent use.
 type ahead struct {
-	pkg      *record.Package
+	graph    *graph.Graph // of the run
 	expected func(task string) time.Duration
 
 	mu   sync.Mutex
@@ -81,6 +80,9 @@ func (a *ahead) add(e *events.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fold.Add(e)
+	if t := a.fold.Find(e.Task); t != nil {
+		t.Key = "" // which is long, and nothing asks for it
+	}
 }
 
 // left is the time that is left in words; "" if nothing is known.
@@ -91,9 +93,15 @@ func (a *ahead) left(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.run == nil {
-		g, err := graph.New(a.pkg)
-		if err != nil || a.fold.Started() == nil {
-			return "" // the run says why
+		g := a.graph
+		if g.Origin != g.Package { // it has gates for lists of items
+			var err error
+			if g, err = graph.New(g.Origin); err != nil {
+				return "" // the run says why
+			}
+		}
+		if a.fold.Started() == nil {
+			return ""
 		}
 		a.run = remaining.Of(g, a.fold.Started().Facts(), a.expected)
 	}
@@ -187,12 +195,12 @@ func (b *brief) follow(e *events.Event, d *events.Data) bool {
 
 // estimate begins the estimate of a run that is about to begin.
 func (t *transcript) estimate(info *workspace.RunInfo, now func() time.Time) {
-	if info.Package == nil || info.Expected == nil {
+	if info.Graph == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := &ahead{pkg: info.Package, expected: info.Expected, fold: runview.NewFold()}
+	a := &ahead{graph: info.Graph, expected: info.Expected, fold: runview.NewFold()}
 	t.brief.ahead = a
 	t.live.Left = func() string { return a.left(now()) }
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/term"
+	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/digest"
 	"e3/internal/format/record"
@@ -39,7 +40,11 @@ func expecting(n int) *ahead {
 	for i := range n {
 		pkg.Tasks = append(pkg.Tasks, record.PackageTask{Name: fmt.Sprintf("fit[%d]", i), Task: digest.Sum([]byte{byte(i), byte(i >> 8)}).String()})
 	}
-	return &ahead{pkg: pkg, expected: func(string) time.Duration { return 100 * time.Millisecond }, fold: runview.NewFold()}
+	g, err := graph.New(pkg)
+	if err != nil {
+		panic(err) // the names differ
+	}
+	return &ahead{graph: g, expected: func(string) time.Duration { return 100 * time.Millisecond }, fold: runview.NewFold()}
 }
 
 func printed(t testing.TB, verbose bool, n int, list []events.Event) string {
