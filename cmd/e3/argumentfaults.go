@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -80,6 +82,11 @@ func (a *app) checkArguments(cmd *cobra.Command, args []string, names ...string)
 	}
 	path := cmd.CommandPath()
 	switch {
+	case cmd.Flags().Lookup("set") != nil && len(args) > 1 && !isLocation(args[len(args)-1]) && strings.Contains(args[len(args)-1], "="):
+		return usagef("%s is no argument of %s: a value is given with --set %[1]s", human.Quoted(args[len(args)-1]), path)
+	case len(args) == len(names)+2 && isLocation(args[0]) && strings.Contains(names[0], ".") && notation.ValidName(args[1]):
+		rest := append([]string{args[0], args[1] + "." + args[2]}, args[3:]...)
+		return usagef("a workspace and its %s are one word, as: %s %s", strings.Trim(names[0][strings.Index(names[0], ".")+1:], "<>[]"), path, strings.Join(quotedAll(rest), " "))
 	case len(args) > len(names)+1:
 		return usagef("%s%s takes at most %s, got %d; see: %[2]s --help", also, path, human.Count(len(names)+1, "argument"), len(args))
 	case len(args) > 0 && len(args) < required && names[len(args)] == "<value>" && strings.Contains(args[len(args)-1], "="):
@@ -218,6 +225,9 @@ func unknownHint(unknown *workspace.UnknownError) string {
 	case unknown.What == "input" && slices.Contains(unknown.Known, rest):
 		return fmt.Sprintf("did you mean %q?", rest)
 	}
+	if text := familyHint(unknown); text != "" {
+		return text
+	}
 	if ours := peerVerbs[name]; slices.Contains(unknown.Known, ours) {
 		return fmt.Sprintf("did you mean %q?", ours)
 	}
@@ -234,6 +244,25 @@ func unknownHint(unknown *workspace.UnknownError) string {
 		if len(name) > 2 && strings.HasPrefix(word, name) && unknown.What != "run" {
 			return fmt.Sprintf("did you mean %q?", word)
 		}
+	}
+	return ""
+}
+
+// familyHint says which matrix, or which tasks before a pattern's *, may be meant by the name of a task; "" if none is like it.
+func familyHint(unknown *workspace.UnknownError) string {
+	if unknown.What != "task" {
+		return ""
+	}
+	families := map[string]bool{}
+	for _, task := range unknown.Known {
+		families[runview.FamilyOf(task)] = true
+	}
+	word, rest := unknown.Name, ""
+	if i := strings.IndexAny(word, "[*?"); i > 0 {
+		word, rest = word[:i], word[i:]
+	}
+	if guess := notation.Nearest(word, maps.Keys(families)); guess != "" {
+		return fmt.Sprintf("did you mean %q?", guess+rest)
 	}
 	return ""
 }

@@ -87,7 +87,10 @@ func compareArgs(a *app, cmd *cobra.Command, args []string) (location string, si
 	if len(args) == 0 {
 		return "", nil, usagef("%s needs a workspace, as in: e3 compare . dev 'exp*'", cmd.CommandPath())
 	}
-	if len(args) > 1 && isLocation(args[0]) {
+	if isLocation(args[0]) && len(args) == 1 {
+		return "", nil, usagef("%s needs workspaces after the repository, as in: e3 compare . dev 'exp*'", cmd.CommandPath())
+	}
+	if isLocation(args[0]) {
 		return args[0], args[1:], nil
 	}
 	return a.location(), args, nil
@@ -135,6 +138,9 @@ func runCompare(ctx context.Context, a *app, r *repo.Repo, args []string, opts c
 	}
 	if err := sayOutdated(ctx, a, r, sides); err != nil {
 		return err
+	}
+	if len(t.Rows) == 0 && len(o.where) > 0 {
+		a.Notef("No row has %s", strings.Join(o.where, " and "))
 	}
 	if o.asCSV {
 		return a.Raw(func(w io.Writer) error { return writeCSV(w, t) })

@@ -116,7 +116,7 @@ func (w *waitWatch) maker(ctx context.Context, key executions.Key) string {
 		}
 		return words + ", since " + human.Stamp(e.StartedAt)
 	}
-	return "another process executes it"
+	return "another process has claimed it, perhaps for a worker that is still to come (e3 queue)"
 }
 
 // text says who executes a job.

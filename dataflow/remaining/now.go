@@ -63,6 +63,9 @@ func OfReport(g *graph.Graph, r *runview.Report, expected func(task string) time
 // Now says what the run does, by its report with its tasks.
 func (r *Run) Now(report *runview.Report, now time.Time) *runview.Now {
 	o := r.Look(Reported(report), now)
+	if r.workers && r.peak == 0 { // no worker is at work, so nothing has a turn
+		o.Next = nil
+	}
 	n := &runview.Now{
 		AtLeast: o.AtLeast, Cores: r.opts.Concurrency, Text: o.Text(),
 		Running: []runview.Working{}, Waits: []runview.WaitFor{}, Next: []runview.Turn{},

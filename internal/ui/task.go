@@ -97,12 +97,16 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 			}
 		}
 	case taskWhy:
+		asked := p.get("x")
+		if asked == "" && b.Row != nil && b.Row.State == runview.TaskSuccess && b.Execution != nil { // why it ran in this run
+			asked = b.Execution.ExecutionID
+		}
 		at := ""
-		if p.get("x") != "" {
-			at = "@" + short(p.get("x"))
+		if asked != "" {
+			at = "@" + short(asked)
 		}
 		f.command("why", human.Quoted(f.Workspace+"."+task+at))
-		b.Why, err = s.explainer().Why(ctx, f.Workspace, task, p.get("x"))
+		b.Why, err = s.explainer().Why(ctx, f.Workspace, task, asked)
 		if err == nil && tellsHidden(b.Why, f.hidden) {
 			b.Why, b.Missing = nil, "An input with export: false is part of the answer, so these files do not hold it."
 		}
