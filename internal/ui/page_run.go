@@ -34,7 +34,7 @@ func (b *runBody) page(f *frame) h.Node {
 
 // trials are links to the run's metrics and curves.
 func (b *runBody) trials(f *frame) h.Node {
-	side := f.Workspace + "@" + b.Run.RunID
+	side := f.Workspace + "@" + human.Short(b.Run.RunID)
 	table, curves := f.To(viewTable, "sides", side), f.To(viewTable, "sides", side, "view", trialsCurves)
 	return h.If(table != "", link(table, h.Text("Metrics")), h.Text(" "), link(curves, h.Text("Curves")))
 }
