@@ -27,6 +27,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/internal/resultdir"
 	"e3/objectstore"
@@ -569,18 +570,29 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	o.results.run = res
 	if o.round != nil {
 		o.round.res = res
-	} else if err := summary(out, res); err != nil {
+	} else if err := summary(out, res, t.failures); err != nil {
 		return err
 	}
 	explainFailures(ctx, a, r, location, ws, t.failures)
 	return runExit(res)
 }
 
-// summary prints the last line.
-func summary(out io.Writer, res *workspace.RunResult) error {
-	state, rest := res.Run.State.String(), counts(res.Run.State, res.Run.Summary)
-	if n := res.Waiting; n > 0 {
-		state, rest = "waits for approval", countsWaiting(res.Run.State, res.Run.Summary, int64(n))
+// summary prints the last line. Of failures, those that are allowed are told apart.
+func summary(out io.Writer, res *workspace.RunResult, failures []runview.TaskReport) error {
+	of := res.Run.Summary
+	allowed := int64(0)
+	for i := range failures {
+		if res.Run.State != record.RunCompleted && failures[i].Allowance() != "" && of.Failed > 0 {
+			allowed++
+			of.Failed--
+		}
+	}
+	state, rest := res.Run.State.String(), countsWaiting(res.Run.State, of, int64(res.Waiting))
+	if res.Waiting > 0 {
+		state = "waits for approval"
+	}
+	if allowed > 0 {
+		rest += fmt.Sprintf(", %d allowed to fail", allowed)
 	}
 	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), state, cancelledRun(res.Cancelled), rest)
 	return err
