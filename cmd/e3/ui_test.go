@@ -236,9 +236,20 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		same(t, "attempts", got, want)
 	})
 	t.Run("why", func(t *testing.T) {
+		var last runview.Run
+		s.json(&last, "run", ".", "prod")
+		ran := map[string]string{} // executed in the run: the page tells why
+		for i := range last.Tasks {
+			if t := &last.Tasks[i]; t.State == runview.TaskSuccess {
+				ran[t.Task] = "@" + t.ExecutionID
+			}
+		}
+		if len(ran) == 0 {
+			t.Fatal("no task was executed in the run")
+		}
 		for _, task := range []string{"train[1]", "train[3]", "after", "publish", "clean"} {
 			var doc struct{ Sentence string }
-			s.json(&doc, "why", ".", "prod."+task)
+			s.json(&doc, "why", ".", "prod."+task+ran[task])
 			got := shownIn(s.page("/task?w=prod&view=why&t="+url.QueryEscape(task)), `<p class="lead" id="sentence">(.*?)</p>`)
 			same(t, task, got, []string{human.Line(doc.Sentence)})
 		}
