@@ -7,7 +7,7 @@ import (
 	"e3/workspace"
 )
 
-// What is known of a workspace counts for a minute; of one that a run changes, for twenty times what finding it took.
+// An answer about a workspace counts for a minute; about one that a run changes, for twenty times as long as it took to find.
 func TestFreshnessIsRemembered(t *testing.T) {
 	found := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ const (
 	maxOpen     = 3 // groups that are open at first
 )
 
-// failures explains the failures of a run. What it reads of logs is bounded, and read once while nothing changes.
+// failures explains the failures of a run. It reads the ends of a few logs, once while nothing changes.
 func (s *Server) failures(ctx context.Context, m *model) *explain.Failures {
 	if m.failures == nil {
 		m.failures = s.failureReader()

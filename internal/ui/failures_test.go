@@ -50,7 +50,7 @@ func TestRunSaysWhyItFailed(t *testing.T) {
 	if n := strings.Count(page, `id="why-`); n != 4 || len(f) != 4 {
 		t.Errorf("%d failures are explained, and %d are in the answer; want broken, fit, absent and lint", n, len(f))
 	}
-	// What may fail is told apart: in its words, its mark, the counts and the filter.
+	// A failure that is allowed is told apart: in its words, its mark, the counts and the filter.
 	wantIn(t, page, `class="failed s-allowed"`, ">!</span> allowed", "<b>1</b> allowed", "status=allowed")
 	if list := b.page("/run?w=prod&status=allowed"); !strings.Contains(list, `id="t-lint"`) || strings.Contains(list, `id="t-broken"`) {
 		t.Error("the filter does not find the allowed failure alone")

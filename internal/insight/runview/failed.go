@@ -17,7 +17,7 @@ type FailedTasks struct {
 }
 
 // Read returns the failed tasks, given the report of the run by [Runs.Find] or [Runs.Summary], always of the same run.
-// What events do not tell of a task, such as its peak memory, is missing.
+// Facts that events do not tell of a task, such as its peak memory, are missing.
 func (x *FailedTasks) Read(ctx context.Context, v *Runs, r *Report) ([]TaskReport, error) {
 	if x.fold == nil {
 		x.fold = NewFold()

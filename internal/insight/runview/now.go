@@ -44,7 +44,7 @@ type WaitFor struct {
 	Since moment.Time `json:"since,omitzero"` // of the first approval
 }
 
-// What tasks wait for beside the limits of the run's process: a WaitFor's For.
+// Values of WaitFor.For beside the limits of the run's process.
 const (
 	WaitsResource = "resource"
 	WaitsWorker   = "worker"
