@@ -424,10 +424,10 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 	if known := w.memory.recall(ws, now, want, run != nil && run.Live); known != nil && quiet {
 		return known.tell(next), nil
 	}
-	faults := len(next.faults)
+	before, faults := next.pkg, len(next.faults)
 	is, err := w.findFreshness(ctx, ws, t, next, inputs)
 	if err == nil && quiet {
-		w.memory.keep(ws, want.learned(next, is, faults, w.states.Now()))
+		w.memory.keep(ws, want.learned(next, is, before, faults, w.states.Now()))
 	}
 	return is, err
 }

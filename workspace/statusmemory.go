@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type knownFreshness struct {
 	took       time.Duration
 
 	outputs outputs
-	pkg     *record.Package // with the known items
+	pkg     *record.Package // with the items that became known; nil: the preview's own
 	graph   *graph.Graph
 	failed  map[string]error
 	faults  []error
@@ -39,8 +40,9 @@ type freshnessOf struct{ pkg, inputs string }
 
 // Bounds of what is remembered.
 const (
-	longestMemory = time.Minute // by then, what others have brought or removed is seen
-	liveShare     = 20          // of a live run, the outputs change with each task: at most a twentieth of the time is spent on them
+	longestMemory  = time.Minute // by then, what others have brought or removed is seen
+	mostRemembered = 120_000     // outputs of all workspaces; the latest answer may have more
+	liveShare      = 20          // of a live run, the outputs change with each task: at most a twentieth of the time is spent on them
 )
 
 // Remembering returns a planner whose Status does not look at the tasks of a workspace again while nothing of it has
@@ -81,7 +83,7 @@ func (m *freshnessMemory) recall(ws string, now time.Time, want *knownFreshness,
 	return nil
 }
 
-// keep replaces what is known of a workspace.
+// keep replaces what is known of a workspace, and forgets the oldest answers beyond the bound.
 func (m *freshnessMemory) keep(ws string, k *knownFreshness) {
 	if m == nil {
 		return
@@ -89,18 +91,31 @@ func (m *freshnessMemory) keep(ws string, k *knownFreshness) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.of[ws] = k
+	latest := slices.SortedFunc(maps.Keys(m.of), func(a, b string) int { return m.of[b].found.Compare(m.of[a].found) })
+	sum := 0
+	for _, name := range latest {
+		if sum += len(m.of[name].outputs.of); sum > mostRemembered && name != ws {
+			delete(m.of, name)
+		}
+	}
 }
 
-// learned is the answer on a preview, of which the first faults were known before.
-func (k *knownFreshness) learned(next *preview, outputs outputs, faults int, now time.Time) *knownFreshness {
-	k.outputs, k.pkg, k.graph, k.failed, k.faults = outputs, next.pkg, next.graph, next.failed, slices.Clone(next.faults[faults:])
+// learned is the answer on a preview, which had a package and so many faults before.
+func (k *knownFreshness) learned(next *preview, outputs outputs, before *record.Package, faults int, now time.Time) *knownFreshness {
+	k.outputs, k.graph, k.failed, k.faults = outputs, next.graph, next.failed, slices.Clone(next.faults[faults:])
+	if next.pkg != before {
+		k.pkg = next.pkg
+	}
 	k.took = now.Sub(k.found)
 	return k
 }
 
 // tell gives a preview what finding the answer would give it.
 func (k *knownFreshness) tell(next *preview) outputs {
-	next.pkg, next.graph, next.failed = k.pkg, k.graph, k.failed
+	if k.pkg != nil {
+		next.pkg = k.pkg
+	}
+	next.graph, next.failed = k.graph, k.failed
 	next.faults = append(next.faults, k.faults...)
 	return k.outputs
 }

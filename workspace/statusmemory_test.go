@@ -29,3 +29,12 @@ func TestFreshnessIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// The memory of a repository with many large workspaces is bounded.
+func TestFreshnessIsForgotten(t *testing.T) {
+	for _, c := range []struct{ workspaces, outputs, want int }{{50, 100, 50}, {50, 10_000, 12}, {3, 200_000, 1}} {
+		if got := workspace.Remembered(c.workspaces, c.outputs); got != c.want {
+			t.Errorf("of %d workspaces with %d outputs each, %d are remembered, want %d", c.workspaces, c.outputs, got, c.want)
+		}
+	}
+}
