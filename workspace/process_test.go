@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -174,7 +175,10 @@ func holdForever(r *repo.Repo, _ string) error {
 		return err
 	}
 	fmt.Println("held")
-	select {}
+	killed := make(chan os.Signal, 1)
+	signal.Notify(killed, os.Interrupt) // without it, a program without cgo ends with: all goroutines are asleep
+	<-killed
+	return nil
 }
 
 // A dead holder's lock is free at once.
