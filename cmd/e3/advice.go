@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/format/pattern"
 	"e3/internal/human"
 )
 
@@ -17,7 +17,7 @@ const placeholder = "<repo>"
 
 // advised finds the repository of an advised command. Any other text keeps what looks like the placeholder: a task may
 // have printed it.
-var advised = regexp.MustCompile(`\be3 (?:[a-z-]+ ){1,2}` + placeholder)
+var advised = pattern.Of(`\be3 (?:[a-z-]+ ){1,2}` + placeholder)
 
 // names remembers the name of the first repository that the command opens. It is safe for concurrent use.
 func (a *app) names(name string) { a.repository.CompareAndSwap(nil, &name) }
@@ -32,7 +32,7 @@ func (a *app) addressed(text string) string {
 	if name == nil || !strings.Contains(text, placeholder) {
 		return text
 	}
-	return advised.ReplaceAllStringFunc(text, func(command string) string {
+	return advised().ReplaceAllStringFunc(text, func(command string) string {
 		return strings.TrimSuffix(command, placeholder) + human.Quoted(*name)
 	})
 }

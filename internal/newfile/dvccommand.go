@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 )
 
 // command makes the script of a task from the commands of a stage.
@@ -40,9 +41,9 @@ func (s *stage) command(cmd *yaml.Node) {
 }
 
 var (
-	piped     = pattern(`[^|]\|[^|]`)
-	separated = pattern(`[;\n]\s*\S`)
-	named     = pattern(`\$[A-Za-z0-9_@*#]|\\\$\{`)
+	piped     = pattern.Of(`[^|]\|[^|]`)
+	separated = pattern.Of(`[;\n]\s*\S`)
+	named     = pattern.Of(`\$[A-Za-z0-9_@*#]|\\\$\{`)
 )
 
 // asSh are the options with which bash runs a command as sh does, to which DVC gives it: there the last status counts,
@@ -138,7 +139,7 @@ func startsName(s string) bool {
 	return s != "" && regexpWord().MatchString(s[:1])
 }
 
-var regexpWord = pattern(`[A-Za-z0-9_]`)
+var regexpWord = pattern.Of(`[A-Za-z0-9_]`)
 
 // quoteAfter is the quotation mark that is open behind a text.
 func quoteAfter(quote byte, s string) byte {
@@ -305,9 +306,9 @@ type programs struct {
 	modules []string // files of the modules that the programs import
 }
 
-var word = pattern(`[^\s"'=;|&<>(),]+`)
+var word = pattern.Of(`[^\s"'=;|&<>(),]+`)
 
-var pythonPath = pattern(`\bPYTHONPATH=["']?([^\s"';&|]+)["']?`)
+var pythonPath = pattern.Of(`\bPYTHONPATH=["']?([^\s"';&|]+)["']?`)
 
 // command looks at the words of a command.
 func (l *programs) command(text string) {
@@ -342,11 +343,11 @@ func (l *programs) command(text string) {
 }
 
 var (
-	pyImport = pattern(`(?m)^\s*import\s+([\w., ]+)`)
-	pyFrom   = pattern(`(?m)^\s*from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n#]+)`)
-	quoted   = pattern(`["']([\w][\w./-]*\.\w{1,8})["']`)
-	sourced  = pattern(`(?m)(?:^\s*|[;&]\s*)(?:\.|source)\s+["']?([^\s"';]+)|source\(\s*["']([^"']+)["']`)
-	asksDVC  = pattern(`\bdvc\.api\b|from dvc\b|\bdvc (params|get|exp|metrics)\b`)
+	pyImport = pattern.Of(`(?m)^\s*import\s+([\w., ]+)`)
+	pyFrom   = pattern.Of(`(?m)^\s*from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n#]+)`)
+	quoted   = pattern.Of(`["']([\w][\w./-]*\.\w{1,8})["']`)
+	sourced  = pattern.Of(`(?m)(?:^\s*|[;&]\s*)(?:\.|source)\s+["']?([^\s"';]+)|source\(\s*["']([^"']+)["']`)
+	asksDVC  = pattern.Of(`\bdvc\.api\b|from dvc\b|\bdvc (params|get|exp|metrics)\b`)
 )
 
 // file looks at a program: the modules that it imports, and the files that it names.

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 )
 
 // A stage becomes one task: a family of tasks, if it has a foreach or matrix that e3 can say.
@@ -293,7 +294,7 @@ func (s *stage) present(p string) string {
 	return s.family.items[0].expand(p)
 }
 
-var remote = pattern(`^[a-z][a-z0-9+.-]*://`)
+var remote = pattern.Of(`^[a-z][a-z0-9+.-]*://`)
 
 // path is a path of a stage, relative to the package file; "" if it cannot be one.
 func (s *stage) path(n *yaml.Node, text string) string {
@@ -434,7 +435,7 @@ func (s *stage) matching(p string) string {
 	return ""
 }
 
-var inBraces = pattern(`\{([a-z_][a-z0-9_]*)\}`)
+var inBraces = pattern.Of(`\{([a-z_][a-z0-9_]*)\}`)
 
 // An itemInput is an input of the project of which each item reads its own part.
 type itemInput struct {
@@ -683,7 +684,7 @@ func (s *stage) only(file string, names []string) (only []string, fault string) 
 	return manifest.Outermost(only), ""
 }
 
-var capital = pattern(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
+var capital = pattern.Of(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
 
 // environment passes on the variables that a command uses, since DVC passes all variables.
 func (s *stage) environment(n *yaml.Node) {

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 )
 
 // An expression of DVC, ${train.rate}, becomes what it stands for: a value of a file of parameters, which a task reads
@@ -45,9 +46,9 @@ type piece struct {
 }
 
 // expression is ${name}, ${name.part}, ${name[0]} or ${name[key]}; \${ begins no expression.
-var expression = pattern(`\\?\$\{([^}]*)\}`)
+var expression = pattern.Of(`\\?\$\{([^}]*)\}`)
 
-var step = pattern(`[^.\[\]]+`)
+var step = pattern.Of(`[^.\[\]]+`)
 
 // pieces splits a text at its expressions. Names in capitals that have no value stay: they are variables of the
 // environment.

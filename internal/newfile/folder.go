@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/pattern"
 )
 
 // mostFiles bounds the number of files of a folder that are read. many is the number of files of one kind in a folder
@@ -198,14 +199,14 @@ func (f *folder) data() {
 }
 
 // mention is a quoted or bare word that looks like a file's name.
-var mention = pattern(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
+var mention = pattern.Of(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
 
 // A name is probably written if the first pattern stands before it on its line, or the second behind it; and read if the
 // third stands before it, and the second not behind it.
 var (
-	writesBefore = pattern(`(--out\w*["'].*\bdefault\s*=\s*|\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
-	readsBefore  = pattern(`(\b(open|read[\w.]*|load\w*)\(\s*|<\s*|\bcat\s+)["']?$`)
-	writesBehind = pattern(`^["']\)*(\s*,\s*(mode\s*=\s*)?["'][wax]|\.write_(text|bytes)\(|\.open\(\s*(mode\s*=\s*)?["'][wax])`)
+	writesBefore = pattern.Of(`(--out\w*["'].*\bdefault\s*=\s*|\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
+	readsBefore  = pattern.Of(`(\b(open|read[\w.]*|load\w*)\(\s*|<\s*|\bcat\s+)["']?$`)
+	writesBehind = pattern.Of(`^["']\)*(\s*,\s*(mode\s*=\s*)?["'][wax]|\.write_(text|bytes)\(|\.open\(\s*(mode\s*=\s*)?["'][wax])`)
 )
 
 // made are suffixes of files that programs write, beside the suffixes of files that they read.
@@ -268,16 +269,16 @@ func (f *folder) read() {
 }
 
 // ofSnakemake is in scripts that only a rule of Snakemake can start.
-var ofSnakemake = pattern(`\bsnakemake[.@](input|output|params|wildcards|threads|config)\b`)
+var ofSnakemake = pattern.Of(`\bsnakemake[.@](input|output|params|wildcards|threads|config)\b`)
 
 // tests are files of tests, by their names.
-var tests = pattern(`(^|/)(tests?/|conftest\.py$|test_[^/]*\.py$|[^/]*_test\.py$)`)
+var tests = pattern.Of(`(^|/)(tests?/|conftest\.py$|test_[^/]*\.py$|[^/]*_test\.py$)`)
 
 var (
-	divided  = pattern(`["']\s*/\s*["']`)
-	joined   = pattern(`path\.join\(([^()]*)\)`)
-	comma    = pattern(`["']\s*,\s*["']`)
-	assigned = pattern(`(?m)^\s*([A-Za-z_]\w*)\s*=[^=\n]*(["'][\w./-]+\.\w{1,8}["'])\)?\s*(#.*)?$`)
+	divided  = pattern.Of(`["']\s*/\s*["']`)
+	joined   = pattern.Of(`path\.join\(([^()]*)\)`)
+	comma    = pattern.Of(`["']\s*,\s*["']`)
+	assigned = pattern.Of(`(?m)^\s*([A-Za-z_]\w*)\s*=[^=\n]*(["'][\w./-]+\.\w{1,8}["'])\)?\s*(#.*)?$`)
 )
 
 // wholePaths writes a path of Python that stands in parts, or in a variable, as one text where it is used.
@@ -498,7 +499,7 @@ func (in *Input) asItems() {
 }
 
 // takes are patterns of programs that read the files named in their arguments.
-var takes = pattern(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
+var takes = pattern.Of(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
 
 // overFiles turns a program that reads the files of its arguments into a task for each file of a folder, if there is
 // one such folder and nothing tells what the program reads.

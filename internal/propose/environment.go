@@ -3,11 +3,11 @@ package propose
 import (
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 	"e3/internal/format/record"
 )
 
@@ -28,7 +28,7 @@ func environmentAround(files fs.FS, rel string) string {
 }
 
 // missesPackage finds the package that a program in Python or JavaScript, or in R, misses.
-var missesPackage = regexp.MustCompile(`(?:ModuleNotFoundError: No module named|Cannot find module|there is no package called) ['"‘]([@\w][\w./-]*)['"’]`)
+var missesPackage = pattern.Of(`(?:ModuleNotFoundError: No module named|Cannot find module|there is no package called) ['"‘]([@\w][\w./-]*)['"’]`)
 
 // inEnvironment are the files of a project that show that it has packages of its own.
 var inEnvironment = []string{
@@ -42,7 +42,7 @@ func (h *hinter) lacksPackage(lines []string) {
 		return
 	}
 	for _, line := range lines {
-		m := missesPackage.FindStringSubmatch(line)
+		m := missesPackage().FindStringSubmatch(line)
 		if m != nil && !strings.HasPrefix(m[1], ".") {
 			h.hint("the program of " + h.task.Name + " does not find the package " + m[1] + ", and the project has " +
 				inEnvironment[i] + ": " + h.useEnvironment())

@@ -5,13 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 	"e3/internal/host/trace"
 )
 
@@ -28,21 +28,21 @@ type Miss struct {
 }
 
 var (
-	missesFile = regexp.MustCompile(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|` +
+	missesFile = pattern.Of(`(?i)no such file|cannot open|can't open|could not open|unable to open|does not exist|` +
 		`not found|FileNotFoundError|no rule to make target|cannot find module`)
-	missesModule = regexp.MustCompile(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
-	missingNext  = regexp.MustCompile(`(?i)^\)?: *(no such file|does not exist|not found|command not found)`)
-	missingHere  = regexp.MustCompile(`(?i)^: *(command )?not found`)
-	shellLine    = regexp.MustCompile(`^[^\s:]+: (line )?\d+: `) // what a shell puts before a message about its script
-	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
-	goesTo       = regexp.MustCompile(`^\s*cd\s+['"]?([\w./-]+)['"]?\s*(&&|;|\n)`) // how a script begins elsewhere
-	workFolder   = regexp.MustCompile(`^/(.*/)?(room|e3)/work/`)                   // in the open and in a closed room
+	missesModule = pattern.Of(`No module named '?([A-Za-z_][A-Za-z0-9_]*)|cannot find module '\./([^']+)'`)
+	missingNext  = pattern.Of(`(?i)^\)?: *(no such file|does not exist|not found|command not found)`)
+	missingHere  = pattern.Of(`(?i)^: *(command )?not found`)
+	shellLine    = pattern.Of(`^[^\s:]+: (line )?\d+: `) // what a shell puts before a message about its script
+	pathWord     = pattern.Of(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
+	goesTo       = pattern.Of(`^\s*cd\s+['"]?([\w./-]+)['"]?\s*(&&|;|\n)`) // how a script begins elsewhere
+	workFolder   = pattern.Of(`^/(.*/)?(room|e3)/work/`)                   // in the open and in a closed room
 )
 
 // TellsOfMissing reports whether lines name a file, a package or a value as missing.
 func TellsOfMissing(lines []string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
-		return missesFile.MatchString(line) || missesModule.MatchString(line) || missesPackage.MatchString(line) || missesValue.MatchString(line)
+		return missesFile().MatchString(line) || missesModule().MatchString(line) || missesPackage().MatchString(line) || missesValue().MatchString(line)
 	})
 }
 
@@ -51,11 +51,11 @@ const quotes = "'\"`‘’“”"
 // Misses are the paths that the lines of a message name as missing. roots are the absolute names of the project.
 func Misses(lines, roots []string) (list []Miss) {
 	for _, line := range lines {
-		if !missesFile.MatchString(line) {
+		if !missesFile().MatchString(line) {
 			continue
 		}
-		line = shellLine.ReplaceAllString(line, "")
-		for _, at := range pathWord.FindAllStringIndex(line, -1) {
+		line = shellLine().ReplaceAllString(line, "")
+		for _, at := range pathWord().FindAllStringIndex(line, -1) {
 			word, before, after := line[at[0]:at[1]], line[:at[0]], line[at[1]:]
 			if m, ok := missed(strings.TrimRight(word, "."), before, after, roots); ok && !slices.Contains(list, m) {
 				list = append(list, m)
@@ -70,11 +70,11 @@ func missed(word, before, after string, roots []string) (m Miss, ok bool) {
 	first, _ := utf8.DecodeRuneInString(after)
 	last, _ := utf8.DecodeLastRuneInString(before)
 	quoted := strings.ContainsRune(quotes, last) && strings.ContainsRune(quotes, first)
-	m.Sure = quoted || missingNext.MatchString(after)
+	m.Sure = quoted || missingNext().MatchString(after)
 	if word == "" || strings.ContainsFunc(word, unicode.IsControl) || !m.Sure && !strings.ContainsAny(word, "./") {
 		return m, false
 	}
-	m.Program = !strings.Contains(word, "/") && missingHere.MatchString(after)
+	m.Program = !strings.Contains(word, "/") && missingHere().MatchString(after)
 	if m.Whole = path.IsAbs(word); m.Whole {
 		word = below(path.Clean(word), roots)
 	}
@@ -87,7 +87,7 @@ func missed(word, before, after string, roots []string) (m Miss, ok bool) {
 
 // below is an absolute path of a working directory, or of the project, as a relative one; "" for any other.
 func below(name string, roots []string) string {
-	if at := workFolder.FindStringIndex(name); at != nil {
+	if at := workFolder().FindStringIndex(name); at != nil {
 		return name[at[1]:]
 	}
 	for _, root := range roots {
@@ -108,7 +108,7 @@ func Lacks(lines []string) func(rel string) bool {
 // likeliest places.
 func modules(lines []string) (list [][]string) {
 	for _, line := range lines {
-		m := missesModule.FindStringSubmatch(line)
+		m := missesModule().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
@@ -135,7 +135,7 @@ func Hints(pkg *Package, project *Project, run *Run, lines, roots []string) []st
 	}
 	h := hinter{pkg: pkg, project: project, run: run, task: &pkg.Tasks[i]}
 	folder := ""
-	if m := goesTo.FindStringSubmatch(run.Script); m != nil {
+	if m := goesTo().FindStringSubmatch(run.Script); m != nil {
 		folder = path.Clean(m[1])
 	}
 	for _, m := range Misses(lines, roots) {

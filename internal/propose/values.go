@@ -3,16 +3,16 @@ package propose
 import (
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 	"e3/internal/format/record"
 )
 
 // missesValue finds the name that a mapping of Python, or of a library for settings, lacks.
-var missesValue = regexp.MustCompile(`\bKeyError: ['"]([^'"]+)['"]|\bKey ['"]([^'"]+)['"] is not in struct|\bMissing key ([\w-]+)`)
+var missesValue = pattern.Of(`\bKeyError: ['"]([^'"]+)['"]|\bKey ['"]([^'"]+)['"] is not in struct|\bMissing key ([\w-]+)`)
 
 // mostValues bounds the bytes of a file of parameters that is read for a hint.
 const mostValues = 1 << 20
@@ -21,7 +21,7 @@ const mostValues = 1 << 20
 // because only leaves it out.
 func (h *hinter) lacksValue(lines []string) {
 	for _, line := range lines {
-		m := missesValue.FindStringSubmatch(line)
+		m := missesValue().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

@@ -2,14 +2,13 @@ package manifest
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/pattern"
 	"e3/internal/format/record"
 )
 
@@ -233,6 +232,4 @@ func unclosed(e *syntax.ParseError) bool {
 const typographic = "“”„‘’"
 
 // expanded finds variables as a shell expands them.
-var expanded = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\$(?:([a-z_][A-Za-z0-9_]*)|\{([a-z_][A-Za-z0-9_]*)\})`)
-})
+var expanded = pattern.Of(`\$(?:([a-z_][A-Za-z0-9_]*)|\{([a-z_][A-Za-z0-9_]*)\})`)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/pattern"
 )
 
 // typeHint says what to write, of a node of another kind than is wanted at a place; "" if that is not clear.
@@ -151,7 +152,7 @@ func assignments(n *node) string {
 	return strings.Join(parts, ", ")
 }
 
-var numbers = lazy(`^([0-9]{1,9})(?:\.\.\.?|-|:)([0-9]{1,9})$`)
+var numbers = pattern.Of(`^([0-9]{1,9})(?:\.\.\.?|-|:)([0-9]{1,9})$`)
 
 // numberRange reads a range of numbers as other languages write it.
 func numberRange(text string) (from, to int, ok bool) {

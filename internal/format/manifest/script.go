@@ -1,11 +1,11 @@
 package manifest
 
 import (
-	"regexp"
 	"strings"
-	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"e3/internal/format/pattern"
 )
 
 // maxScript is the greatest length in bytes of a script that is parsed. The bound keeps hostile nesting from exhausting
@@ -80,9 +80,7 @@ type brace struct {
 	line         int
 }
 
-var braced = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\{([a-z_][a-z0-9_]*)(?:\.([A-Za-z_][A-Za-z0-9_]*)|\[\w+\])?\}`)
-})
+var braced = pattern.Of(`\{([a-z_][a-z0-9_]*)(?:\.([A-Za-z_][A-Za-z0-9_]*)|\[\w+\])?\}`)
 
 // braces finds names in braces in arguments of commands and targets of redirections, where bash takes them as they are.
 // Programs of Snakemake and others are written so. A script that does not parse has none.

@@ -5,22 +5,20 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"e3/internal/format/pattern"
 )
 
 // maxTOML bounds a TOML document: the stack of the library grows with nesting, 64 KiB of it to some 30 MB.
 const maxTOML = 64 << 10
 
 // dottedTOML finds a key of very many parts, for which the library takes quadratic time.
-var dottedTOML = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(fmt.Sprintf(`(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}`, maxDepth))
-})
+var dottedTOML = pattern.Of(fmt.Sprintf(`(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}`, maxDepth))
 
 // DecodeTOML reads a TOML document within bounds.
 func DecodeTOML(data []byte) (doc map[string]any, md toml.MetaData, err error) {

@@ -3,12 +3,11 @@ package manifest
 import (
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
-	"sync"
 	"unicode"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/pattern"
 )
 
 // A file on a server is an input like a file of the project: its content is what counts. Its URL is no part of a key.
@@ -27,8 +26,8 @@ func (in *Input) Location() string {
 const longestURL = 2048
 
 var (
-	isScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`) })
-	isSHA256 = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
+	isScheme = pattern.Of(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+	isSHA256 = pattern.Of(`^[0-9a-f]{64}$`)
 )
 
 // readURL reads the keys of an input from a server.

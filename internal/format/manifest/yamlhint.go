@@ -3,19 +3,19 @@ package manifest
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 
 	"go.yaml.in/yaml/v4"
+
+	"e3/internal/format/pattern"
 )
 
 var (
-	keyed      = lazy(`^(\s*(?:- )?)([^\s:#"'\[\]{}]+):(?:\s|$)`)
-	glued      = lazy(`^\s*(?:- )?([A-Za-z_][\w-]*):(\S.*)$`)
-	bracketed  = lazy(`[a-z_][A-Za-z0-9_]*\[[^\]"']*\](?:\.[a-z_][a-z0-9_]*)?`)
-	twoColons  = lazy(`^\s*[^\s:]+: ([a-z_]+): (\S+)\s*$`)
-	blockStart = lazy(`: *[|>][+-]?[0-9]?\s*$`)
+	keyed      = pattern.Of(`^(\s*(?:- )?)([^\s:#"'\[\]{}]+):(?:\s|$)`)
+	glued      = pattern.Of(`^\s*(?:- )?([A-Za-z_][\w-]*):(\S.*)$`)
+	bracketed  = pattern.Of(`[a-z_][A-Za-z0-9_]*\[[^\]"']*\](?:\.[a-z_][a-z0-9_]*)?`)
+	twoColons  = pattern.Of(`^\s*[^\s:]+: ([a-z_]+): (\S+)\s*$`)
+	blockStart = pattern.Of(`: *[|>][+-]?[0-9]?\s*$`)
 )
 
 // A yamlText is the text around a fault of syntax.
@@ -144,9 +144,4 @@ func yamlQuoted(text string) string {
 		return "'" + truncate(strings.ReplaceAll(text, "'", "''")) + "'"
 	}
 	return `"` + truncate(text) + `"`
-}
-
-// lazy compiles an expression when it is first used: most commands need none.
-func lazy(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

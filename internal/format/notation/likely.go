@@ -1,14 +1,14 @@
 package notation
 
 import (
-	"regexp"
 	"strings"
-	"sync"
+
+	"e3/internal/format/pattern"
 )
 
 var (
-	amounts = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([a-z]*)`) })
-	only    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?[a-z]*)+$`) })
+	amounts = pattern.Of(`([0-9]+(?:\.[0-9]+)?)([a-z]*)`)
+	only    = pattern.Of(`^(?:[0-9]+(?:\.[0-9]+)?[a-z]*)+$`)
 )
 
 // unitWords are the units of durations by the words that people write for them.

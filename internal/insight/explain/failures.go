@@ -5,14 +5,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
@@ -298,7 +297,7 @@ func Ending(ctx context.Context, x *executions.Store, key executions.Key, id str
 // noGit is what git says where it finds no repository (doc/design.md, §7, "Environment").
 const noGit = "not a git repository"
 
-var unbound = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`: line [0-9]+: (\w+): unbound variable$`) })
+var unbound = pattern.Of(`: line [0-9]+: (\w+): unbound variable$`)
 
 // hints say what to do about a failure with these last lines.
 func (r *FailureReader) hints(ctx context.Context, ws string, t *runview.TaskReport, tail []string) (list []string) {

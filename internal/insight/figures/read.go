@@ -12,7 +12,6 @@ import (
 	"io"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/pattern"
 )
 
 // Bounds of a document. Its bytes are the caller's to bound.
@@ -111,11 +111,11 @@ func readTable(data []byte, tabs bool) (*Document, error) {
 }
 
 // bare are the numbers that programs write into JSON although it has none, and the texts among which they are none.
-var bare = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\bNaN\b|-?\bInfinity\b`)
+var bare = pattern.Of(`"(?:[^"\\]|\\.)*"|\bNaN\b|-?\bInfinity\b`)
 
 func readJSON(data []byte) (any, error) {
 	if bytes.Contains(data, []byte("NaN")) || bytes.Contains(data, []byte("Infinity")) {
-		data = bare.ReplaceAllFunc(data, func(m []byte) []byte {
+		data = bare().ReplaceAllFunc(data, func(m []byte) []byte {
 			if m[0] == '"' {
 				return m
 			}

@@ -10,11 +10,11 @@
 package markdown
 
 import (
-	"regexp"
 	"strings"
-	"sync"
 
 	h "e3/internal/insight/markup"
+
+	"e3/internal/format/pattern"
 )
 
 // Bounds of a report.
@@ -32,13 +32,13 @@ func Render(text string) h.Node {
 }
 
 var (
-	heading = lazy(`^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$`)
-	fence   = lazy("^ {0,3}(`{3,}|~{3,})[^`]*$")
-	rule    = lazy(`^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$`)
-	quote   = lazy(`^ {0,3}> ?`)
-	marker  = lazy(`^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|$)`)
-	under   = lazy(`^ {0,3}(=+|-+) *$`)
-	columns = lazy(`^ {0,3}\|? *:?-+:? *(\| *:?-+:? *)*\|? *$`)
+	heading = pattern.Of(`^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$`)
+	fence   = pattern.Of("^ {0,3}(`{3,}|~{3,})[^`]*$")
+	rule    = pattern.Of(`^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$`)
+	quote   = pattern.Of(`^ {0,3}> ?`)
+	marker  = pattern.Of(`^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|$)`)
+	under   = pattern.Of(`^ {0,3}(=+|-+) *$`)
+	columns = pattern.Of(`^ {0,3}\|? *:?-+:? *(\| *:?-+:? *)*\|? *$`)
 )
 
 // reader reads the lines of a block.
@@ -270,9 +270,4 @@ func cells(line string) []string {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
-}
-
-// lazy compiles an expression when it is first used: most commands need none.
-func lazy(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

@@ -2,9 +2,9 @@ package report
 
 import (
 	"bytes"
-	"regexp"
-	"sync"
 	"unicode/utf8"
+
+	"e3/internal/format/pattern"
 )
 
 // signatures are the first bytes of image formats that every browser shows.
@@ -45,9 +45,7 @@ func Sniff(data []byte) string {
 }
 
 // greeters are elements for which some browsers resolve or contact another host before they check the policy.
-var greeters = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
-})
+var greeters = pattern.Of(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
 
 // Harmless disables the greeters of a document; the policy would block their content anyway. It keeps scripts (which
 // the frame does not run), styles and pictures.

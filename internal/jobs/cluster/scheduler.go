@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/format/pattern"
 	"e3/internal/jobs/queue"
 )
 
@@ -96,7 +97,7 @@ func (e *CommandError) Error() string { return e.Command + ": " + e.Text }
 func (e *CommandError) Unwrap() error { return e.kind }
 
 // network are messages of programs that do not reach their server.
-var network = regexp.MustCompile(`(?i)connection (refused|reset|failure)|timed out|(read|connect|i/o|handshake) timeout|temporarily|temporary failure|` +
+var network = pattern.Of(`(?i)connection (refused|reset|failure)|timed out|(read|connect|i/o|handshake) timeout|temporarily|temporary failure|` +
 	`(unable to|cannot|could not) (contact|connect|resolve)|no route to host|network is unreachable|not connected|service ?unavailable|too ?many ?requests|throttling`)
 
 const timeout = 2 * time.Minute
@@ -134,7 +135,7 @@ func (c *Commands) Run(ctx context.Context, input string, words []string, env ..
 
 // kind is that of a failure with this message.
 func (c *Commands) kind(message string) error {
-	for i, r := range []*regexp.Regexp{c.Temporary, c.Limit, c.Unknown, network} {
+	for i, r := range []*regexp.Regexp{c.Temporary, c.Limit, c.Unknown, network()} {
 		if r != nil && r.MatchString(message) {
 			return []error{ErrTemporary, ErrLimit, ErrUnknown, ErrTemporary}[i]
 		}
@@ -143,13 +144,13 @@ func (c *Commands) kind(message string) error {
 }
 
 // prefix is what programs put before their messages.
-var prefix = regexp.MustCompile(`^([a-z_]+: )?((error|fatal): )`)
+var prefix = pattern.Of(`^([a-z_]+: )?((error|fatal): )`)
 
 // oneLine joins the lines of a message, up to some length.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text[:min(len(text), 4<<10)]) {
-		if line = strings.TrimSpace(prefix.ReplaceAllString(line, "")); line != "" {
+		if line = strings.TrimSpace(prefix().ReplaceAllString(line, "")); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -158,17 +159,17 @@ func oneLine(text string) string {
 
 // Words splits a line at white space, except within ' or " quotes.
 func Words(line string) ([]string, error) {
-	if strings.ContainsAny(word.ReplaceAllString(line, ""), `'"`) {
+	if strings.ContainsAny(word().ReplaceAllString(line, ""), `'"`) {
 		return nil, fmt.Errorf("arguments %q: a quote is not closed", line)
 	}
-	words := word.FindAllString(line, -1)
+	words := word().FindAllString(line, -1)
 	for i := range words {
-		words[i] = quoted.ReplaceAllString(words[i], "$1$2")
+		words[i] = quoted().ReplaceAllString(words[i], "$1$2")
 	}
 	return words, nil
 }
 
 var (
-	word   = regexp.MustCompile(`([^\s'"]|'[^']*'|"[^"]*")+`)
-	quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
+	word   = pattern.Of(`([^\s'"]|'[^']*'|"[^"]*")+`)
+	quoted = pattern.Of(`'([^']*)'|"([^"]*)"`)
 )

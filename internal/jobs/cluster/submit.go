@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"e3/executions"
 	"e3/internal/backoff"
+	"e3/internal/format/pattern"
 	"e3/internal/jobs/queue"
 	"e3/internal/parallel"
 )
@@ -191,7 +191,7 @@ func (x *submission) add(j *job) {
 }
 
 // unsafe are characters that other programs parse, and that Slurm expands in file names.
-var unsafe = regexp.MustCompile(`[^!-~]|[=|%\\"']`)
+var unsafe = pattern.Of(`[^!-~]|[=|%\\"']`)
 
 // name is e3:<workspace>.<task>, or the common prefix of several.
 func (b *Batch) name() string {
@@ -205,7 +205,7 @@ func (b *Batch) name() string {
 			name = name[:len(name)-1]
 		}
 	}
-	name = unsafe.ReplaceAllString(name, "_")
+	name = unsafe().ReplaceAllString(name, "_")
 	return cmp.Or(name[:min(len(name), maxName)], "e3")
 }
 

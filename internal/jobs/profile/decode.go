@@ -183,7 +183,7 @@ func (p *Profile) check(key string, t template) error {
 		}
 	}
 	first, _, _ := strings.Cut(string(t), "\n")
-	for _, m := range placeholder.FindAllStringSubmatch(string(t), -1) {
+	for _, m := range placeholder().FindAllStringSubmatch(string(t), -1) {
 		if key == "input" && slices.Contains(free, m[1]) && m[2] != "json" && strings.TrimSpace(string(t)) != "${script}" {
 			return fmt.Errorf("${%s} may have any characters: write ${%[1]s:json} to have it quoted", m[1])
 		}

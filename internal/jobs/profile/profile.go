@@ -93,7 +93,7 @@ func (s *Scheduler) Demands(j *queue.Job) ([]string, error) {
 				}
 				return nil, err
 			}
-			if !plain.MatchString(name) {
+			if !plain().MatchString(name) {
 				return nil, fmt.Errorf("%s %q cannot be asked of %s by this name: one there has letters, digits, and _ . : = / @ -; --executor-resource names a resource", what, name, s.Name)
 			}
 		}

@@ -7,12 +7,12 @@ import (
 	"math"
 	"os"
 	"os/user"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"e3/internal/format/pattern"
 	"e3/internal/format/record"
 	"e3/internal/jobs/cluster"
 )
@@ -21,18 +21,18 @@ import (
 type template string
 
 // A placeholder is ${name} or ${name:format}; $${ is none.
-var placeholder = regexp.MustCompile(`\$\$\{|\$\{([a-z_0-9.]*)(?::([^}]*))?\}`)
+var placeholder = pattern.Of(`\$\$\{|\$\{([a-z_0-9.]*)(?::([^}]*))?\}`)
 
 // Placeholders that are several words, and those whose line stands once for each label or resource.
 var (
 	several  = []string{"args", "ids"}
 	repeated = []string{"label", "resource", "amount"}
-	repeat   = regexp.MustCompile(`\$\{(label|resource|amount)(:json)?\}`)
+	repeat   = pattern.Of(`\$\{(label|resource|amount)(:json)?\}`)
 )
 
 // names lists the placeholders of a text, with their units.
 func (t template) names() (list []string) {
-	for _, m := range placeholder.FindAllStringSubmatch(string(t), -1) {
+	for _, m := range placeholder().FindAllStringSubmatch(string(t), -1) {
 		switch {
 		case m[0] == "$${":
 		case m[2] == "" || m[2] == "json" || m[1] == "labels" || m[1] == "resources":
@@ -62,7 +62,7 @@ func (t template) chosen(v *values) string {
 			}
 		}
 		for i := range n {
-			lines = append(lines, repeat.ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
+			lines = append(lines, repeat().ReplaceAllString(line, fmt.Sprintf("$${$1.%d$2}", i)))
 		}
 	}
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "\n\\", "") // such a line continues a word
@@ -97,7 +97,7 @@ type values struct {
 // Placeholders that may have any characters; what names from package files may have; and units of memory.
 var (
 	free  = []string{"name", "script"}
-	plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
+	plain = pattern.Of(`^[A-Za-z0-9_][A-Za-z0-9_.:=/@-]*$`)
 	units = map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 )
 
@@ -164,8 +164,8 @@ func (o *Options) values(p *Profile, b *cluster.Batch) *values {
 }
 
 func (v *values) fill(text string) string {
-	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
-		m := placeholder.FindStringSubmatch(found)
+	return placeholder().ReplaceAllStringFunc(text, func(found string) string {
+		m := placeholder().FindStringSubmatch(found)
 		name, format := m[1], m[2]
 		switch {
 		case found == "$${":

@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch dataflow/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/fetch internal/format/moment internal/images internal/propose internal/host/trace internal/watch dataflow/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref internal/format/pattern
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/profile internal/jobs/cluster internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/figures internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/beneath internal/host/atomicfile
@@ -52,18 +52,18 @@ internal/repo:                 internal/fetch internal/format/moment internal/jo
 
 internal/images/registry:      internal/images internal/format/image
 internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
-internal/newfile:              internal/format/manifest internal/format/notation
-internal/propose:              internal/format/manifest internal/format/record internal/host/trace
+internal/newfile:              internal/format/manifest internal/format/notation internal/format/pattern
+internal/propose:              internal/format/manifest internal/format/record internal/host/trace internal/format/pattern
 internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 internal/ui:                   dataflow/remaining gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/figures internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/format/moment internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/watch:                internal/projectfiles internal/format/items internal/format/manifest
-internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
+internal/insight/explain:      internal/format/manifest internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages internal/format/pattern
 internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human internal/parallel internal/insight/figures
 workspace:                     internal/fetch internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/git internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
-internal/insight/report:       internal/parallel internal/insight/markup internal/insight/markdown internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures
+internal/insight/report:       internal/parallel internal/insight/markup internal/insight/markdown internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/insight/figures internal/format/pattern
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
 internal/insight/telemetry:    internal/insight/runview internal/events internal/human internal/pkgref internal/backoff
@@ -71,15 +71,15 @@ internal/insight/history:      internal/format/moment internal/insight/runview d
 dataflow/remaining:            dataflow internal/format/moment internal/insight/runview dataflow/graph internal/events internal/human
 internal/insight/diagram:      internal/insight/markup internal/insight/runview internal/human
 internal/insight/plot:         internal/insight/figures internal/insight/markup internal/format/record internal/human
-internal/insight/figures:      internal/format/manifest internal/format/record objectstore objectstore/tree
-internal/insight/markdown:       internal/insight/markup
+internal/insight/figures:      internal/format/manifest internal/format/record objectstore objectstore/tree internal/format/pattern
+internal/insight/markdown:       internal/insight/markup internal/format/pattern
 internal/insight/markup:       internal/human
 internal/insight/runview:      internal/format/moment dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/format/moment internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
-internal/jobs/profile:         internal/jobs/cluster executions internal/jobs/queue internal/format/notation internal/format/record internal/parallel
-internal/jobs/cluster:         internal/jobs/dispatch executions internal/jobs/queue internal/backoff internal/parallel
+internal/jobs/profile:         internal/jobs/cluster executions internal/jobs/queue internal/format/notation internal/format/record internal/parallel internal/format/pattern
+internal/jobs/cluster:         internal/jobs/dispatch executions internal/jobs/queue internal/backoff internal/parallel internal/format/pattern
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                internal/human executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
@@ -97,7 +97,7 @@ internal/settings:             internal/format/moment refstore internal/format/n
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
-internal/format/manifest:      internal/format/record internal/format/notation internal/format/image
+internal/format/manifest:      internal/format/record internal/format/notation internal/format/image internal/format/pattern
 internal/host/bash:            internal/host/runner
 internal/host/git:             internal/host/beneath
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
@@ -133,7 +133,7 @@ internal/format/moment:
 internal/format/image:         internal/format/digest
 internal/format/signature:
 internal/format/digest:
-internal/format/notation:
+internal/format/notation:      internal/format/pattern
 internal/format/zipfile:
 internal/host/modes:           internal/host/atomicfile internal/host/beneath
 internal/pkgref:
@@ -147,6 +147,7 @@ internal/host/watch:
 internal/host/process:
 internal/human:
 internal/parallel:
+internal/format/pattern:
 internal/backoff:
 internal/host/stamp:
 internal/host/beneath:
