@@ -362,14 +362,14 @@ func repositoryFor(ctx context.Context, a *app, location, ws string, o *startOpt
 	if location != "" || err != nil {
 		return location, err
 	}
-	if err := workspace.CheckFile(o.file); err != nil { // it leaves nothing behind
-		return "", err
-	}
 	if o.offline {
 		return "", usagef("--offline is for a shared repository, and %s would be a new one on this machine", root)
 	}
 	err = inEmpty(ctx, a, func(r *repo.Repo) error { return checkStart(ctx, r, ws, o, set) })
-	if err != nil && !errors.Is(err, errNoFolder) { // without a temporary folder the start itself finds what is wrong
+	if errors.Is(err, errNoFolder) {
+		err = workspace.CheckFile(o.file) // the start itself finds what else is wrong
+	}
+	if err != nil {
 		return "", err
 	}
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
