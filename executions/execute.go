@@ -79,8 +79,8 @@ type Options struct {
 	// Unlimited is called once, with the reason, if this machine cannot enforce all limits that a task asks for. May
 	// be nil.
 	Unlimited func(error)
-	// Waiting is called beside a request that has waited for a second for an execution that another process makes. It may last
-	// until its context is done, which is when the wait is over.
+	// Waiting is called beside a request that waits for an execution that another process makes. It may last until its
+	// context is done, which is when the wait is over.
 	Waiting func(context.Context, *Request, Wait)
 }
 
