@@ -35,6 +35,8 @@ func newLogs(a *app) *cobra.Command {
 earlier commands, on other inputs, in earlier runs, or imported. The bytes are printed unchanged; on a terminal, control
 sequences other than colours are left out.
 
+One item of a matrix is named in brackets: prod.fit[3], or prod.qc[s1] for the sample s1 of an input {files: "raw/{sample}.txt"}.
+
 Of a task that has failed, the last line on standard error says how it ended and what --stderr has.
 
 For an imported execution, the first lines on standard error tell its origin; for a rejected one, the user and the reason. With
