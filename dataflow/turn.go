@@ -279,7 +279,7 @@ func (s *scheduler) request(t *turn, l *looked) *executions.Request {
 			return v.load(ctx, v.g.Hashes[i])
 		},
 		Attempt: t.number, Step: t.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: v.g.Name(i), Force: t.force,
-		Without: t.after, Kept: true, // kept by the package, since the run holds the workspace
+		Mild: t.policy.MayFail && !s.opts.Strict || t.mild, Without: t.after, Kept: true, // kept by the package, since the run holds the workspace
 		Place:   t.place,
 		InBatch: func(b record.Batched) { t.batch = b },
 		Started: func(id string, at time.Time) { s.started(t, id, at) },

@@ -64,7 +64,7 @@ func (b *box) keepFolder(end *Result) {
 		return
 	}
 	_, err := folders.Keep(b.in, b.name, remains.Folder{
-		Execution: b.id, Workspace: b.req.Workspace, Task: b.req.Name, Run: b.req.RunID, At: b.x.opts.Now(),
+		Execution: b.id, Workspace: b.req.Workspace, Task: b.req.Name, Run: b.req.RunID, At: b.x.opts.Now(), Mild: b.req.Mild,
 	})
 	b.moved = err == nil
 }

@@ -198,7 +198,7 @@ type Wait struct {
 	Job string // the job of the execution (Request.Job); "" if a process executes it without a job
 }
 
-// waits has Options.Waiting called if the wait lasts. The caller ends it with stop, which returns after Waiting has.
+// waits has Options.Waiting called. The caller ends it with stop, which returns after Waiting has.
 func (x *Executor) waits(ctx context.Context, req *Request, w Wait) (stop func()) {
 	if req != nil {
 		req.Place.Leave()
@@ -210,9 +210,7 @@ func (x *Executor) waits(ctx context.Context, req *Request, w Wait) (stop func()
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		if backoff.Wait(ctx, waitingTold) == nil {
-			x.opts.Waiting(ctx, req, w)
-		}
+		x.opts.Waiting(ctx, req, w)
 	}()
 	return func() {
 		cancel()

@@ -79,8 +79,8 @@ type Options struct {
 	// Unlimited is called once, with the reason, if this machine cannot enforce all limits that a task asks for. May
 	// be nil.
 	Unlimited func(error)
-	// Waiting is called beside a request that has waited for a second for an execution that another process makes. It may last
-	// until its context is done, which is when the wait is over.
+	// Waiting is called beside a request that waits for an execution that another process makes. It may last until its
+	// context is done, which is when the wait is over.
 	Waiting func(context.Context, *Request, Wait)
 }
 
@@ -135,6 +135,7 @@ type Request struct {
 	Workspace  string
 	Name       string
 	Step       string  // E3_STEP of the command: "", or "resume:<block>" once a person has approved
+	Mild       bool    // its failure does not fail the run
 	Kept       bool    // a deployed package or a job names the task's object until the record is made, so no collection removes it
 	Force      bool    // run even if the answer is known, without waiting for other processes
 	Looked     *Answer // an earlier miss of the key, to save a lookup; it must follow the caller's attempts. nil: none

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -46,7 +48,7 @@ func onlyOne(prefix string, named iter.Seq2[*Execution, error]) (found *Executio
 			return nil, err
 		}
 		if found != nil {
-			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
+			return nil, &AmbiguousError{What: "execution", Prefix: prefix, Fits: []string{found.ExecutionID, e.ExecutionID}}
 		}
 		found = e
 	}
@@ -138,6 +140,30 @@ func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Executio
 // ErrAmbiguous is wrapped if a prefix matches several executions, or runs.
 var ErrAmbiguous = errors.New("more than one has this prefix")
 
+// An AmbiguousError says which a prefix matches. errors.Is(err, ErrAmbiguous) is true.
+type AmbiguousError struct {
+	What   string // "execution" or "run"
+	Prefix string
+	Fits   []string // ids, as far as they are known
+}
+
+func (e *AmbiguousError) Error() string {
+	short := make([]string, len(e.Fits))
+	for i, id := range e.Fits {
+		if short[i] = human.Short(id); slices.Contains(short[:i], short[i]) {
+			return e.text(e.Fits)
+		}
+	}
+	return e.text(short)
+}
+
+func (e *AmbiguousError) text(ids []string) string {
+	return fmt.Sprintf("%s %s: %v: %s", e.What, e.Prefix, ErrAmbiguous, human.Few(ids))
+}
+
+// Unwrap returns ErrAmbiguous.
+func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
+
 // Find finds an execution of a key by its id or a prefix of the id.
 func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
@@ -156,7 +182,7 @@ func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, err
 	case len(found) == 0:
 		return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 	case len(found) > 1:
-		return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
+		return nil, &AmbiguousError{What: "execution", Prefix: prefix, Fits: found}
 	}
 	return s.Get(ctx, k, found[0])
 }

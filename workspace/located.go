@@ -56,7 +56,14 @@ func (e *InputError) place(def *manifest.Definition) {
 	in := &def.Inputs[i]
 	e.Where = fmt.Sprintf("%s:%d:%d: ", def.File, in.Pos.Line, in.Pos.Column)
 	e.Advice = advice(in, e.Err)
-	if errors.Is(e.Err, fs.ErrNotExist) {
+	var folder *projectfiles.FolderError
+	switch {
+	case errors.As(e.Err, &folder):
+		if in.Pattern != "" { // as it is written
+			folder.Pattern = in.Pattern
+		}
+		e.Like = nearestFile(filepath.Join(filepath.Dir(def.File), filepath.FromSlash(folder.Folder)), folder.Folder)
+	case errors.Is(e.Err, fs.ErrNotExist):
 		for _, source := range in.Sources() {
 			at := filepath.Join(filepath.Dir(def.File), filepath.FromSlash(source.Path))
 			if _, err := os.Stat(at); err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/parallel"
 	"e3/objectstore"
@@ -167,7 +168,45 @@ func (w *States) steady(ctx context.Context, name string, read func(*State) erro
 // HoldDataset is Dataset, and protects the dataset until release is called, whatever happens to the workspace. A process that
 // can write nothing in the repository reads without protection.
 func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
-	d, err = w.Dataset(ctx, ws, p)
+	return w.hold(ctx, func() (*Dataset, error) { return w.Dataset(ctx, ws, p) })
+}
+
+// HoldOutput is HoldDataset for what an execution of a task has made, whether or not the workspace shows it: of an earlier
+// run, or of one with values of its own.
+func (w *Datasets) HoldOutput(ctx context.Context, ws string, p DatasetPath, e *executions.Execution) (d *Dataset, release func(), err error) {
+	return w.hold(ctx, func() (*Dataset, error) { return w.output(ctx, ws, p, e) })
+}
+
+func (w *Datasets) output(ctx context.Context, ws string, p DatasetPath, e *executions.Execution) (*Dataset, error) {
+	if e.State != record.Success {
+		return nil, fmt.Errorf("execution %s of %s.%s has no output: its state is %s", e.ExecutionID, ws, p.Name, e.State)
+	}
+	task, err := executions.LoadTask(ctx, w.states.Objects, e.Key.Task)
+	if err != nil {
+		return nil, fmt.Errorf("the output of execution %s: %w", e.ExecutionID, err)
+	}
+	d := &Dataset{Workspace: ws, Path: p, Output: true, Leaf: record.Leaf{Kind: record.LeafDir, Hash: e.OutputHash}}
+	if !task.Output.IsDir() {
+		h, err := objectstore.ParseHash(e.OutputHash)
+		if err != nil {
+			return nil, fmt.Errorf("the output of execution %s: %w", e.ExecutionID, err)
+		}
+		size, err := w.states.Objects.Stat(ctx, h)
+		if err != nil {
+			return nil, fmt.Errorf("the output of execution %s: %w", e.ExecutionID, err)
+		}
+		executable := task.Output.Entries[0].Kind == record.KindExecutable
+		d.Leaf = record.Leaf{Kind: record.LeafFile, Hash: e.OutputHash, Size: size, Executable: executable}
+	}
+	if p.Entry == "" {
+		return d, nil
+	}
+	return d, w.descend(ctx, d)
+}
+
+// hold protects the dataset that look finds.
+func (w *Datasets) hold(ctx context.Context, look func() (*Dataset, error)) (d *Dataset, release func(), err error) {
+	d, err = look()
 	for err == nil && d.Hash != "" {
 		kind := map[record.LeafKind]string{record.LeafDir: "dir ", record.LeafNode: "node "}[d.Kind]
 		if kind == "" {
@@ -181,7 +220,7 @@ func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d
 			break
 		}
 		var again *Dataset
-		again, err = w.Dataset(ctx, ws, p)
+		again, err = look()
 		if err == nil && again.Leaf == d.Leaf {
 			return d, release, nil
 		}

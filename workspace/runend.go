@@ -106,6 +106,7 @@ func (r *run) lastEvent(ctx context.Context, others int) (*events.Event, error) 
 	if r.waiting > 0 {
 		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
 	}
+	e.Data.Git = r.edits.tell(r.git)
 	if r.o.Traffic != nil {
 		e.Data.Requests = r.o.Traffic()
 	}

@@ -190,6 +190,7 @@ type run struct {
 	place  events.Place  // of the run in the journal
 	began  time.Time
 	git    *events.Git // the commit of the package file's folder
+	edits  edits       // of that folder
 	inputs string      // hash of the inputs node
 	tasks  string      // hash of the tasks node at the beginning
 	snapshots
@@ -305,7 +306,7 @@ func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (in
 		info.Warnings = leftOutOf(link)
 	}
 	if link != nil && info.Elsewhere == nil {
-		r.git = gitOf(filepath.Dir(link.File))
+		r.git, r.edits.folder = gitOf(filepath.Dir(link.File)), filepath.Dir(link.File)
 	}
 	return info, nil
 }
@@ -395,7 +396,47 @@ func (r *run) remember(p *provenRun) {
 	}
 }
 
-func (r *run) emit(e events.Event) { r.log.Emit(e) }
+func (r *run) emit(e events.Event) {
+	if r.git != nil && (e.Type == events.TaskStarted || e.Type == events.TaskClaimed) {
+		r.edits.look()
+	}
+	r.log.Emit(e)
+}
+
+// edits are what was edited in the project since its commit. Only a run that executes something looks, beside its commands:
+// a look at 20,000 files takes longer than a start that has nothing to do.
+type edits struct {
+	folder string
+	once   sync.Once
+	found  chan git.Edits
+}
+
+// look begins to look, the first time.
+func (e *edits) look() {
+	e.once.Do(func() {
+		e.found = make(chan git.Edits, 1)
+		go func() {
+			found, _ := git.Modified(e.folder) // otherwise nothing is known
+			e.found <- found
+		}()
+	})
+}
+
+// tell is a commit with what was found; nil if there is nothing to tell.
+func (e *edits) tell(of *events.Git) *events.Git {
+	e.once.Do(func() {}) // from now on nothing begins
+	if e.found == nil {
+		return nil
+	}
+	found := <-e.found
+	e.found <- found
+	if found == (git.Edits{}) {
+		return nil
+	}
+	told := *of
+	told.Modified, told.Staged = found.Modified, found.Staged
+	return &told
+}
 
 // recorded makes the journal name the run, before the run has events.
 func (r *run) recorded(ctx context.Context) (err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
@@ -38,7 +39,8 @@ func became(t *runview.TaskReport) string {
 	return "it failed in the latest"
 }
 
-// unassigned adds to the error of an output that was never made why the latest run could not make it.
+// unassigned adds to the error of an output that the workspace lacks why the latest run could not make it, or which
+// execution has made one that the workspace does not show.
 func unassigned(ctx context.Context, r *repo.Repo, err error) error {
 	var none *workspace.UnassignedError
 	if !errors.As(err, &none) || !none.Output || none.East {
@@ -47,6 +49,16 @@ func unassigned(ctx context.Context, r *repo.Repo, err error) error {
 	unmade, fault := r.Workspaces.Unmade(ctx, none.Workspace)
 	if t := unmade[none.Name]; t != nil && fault == nil {
 		return fmt.Errorf("%s.%s has no output: %s; see: e3 why %s %[1]s.%[2]s", none.Workspace, none.Name, became(t), human.Quoted(shown(r.Location, r)))
+	}
+	te, fault := r.Workspaces.Runs.TaskExecutions(ctx, none.Workspace, none.Name)
+	if fault != nil {
+		return err
+	}
+	for _, e := range te.Known {
+		if e.State == record.Success && !e.Rejected() {
+			return fmt.Errorf("workspace %s shows no output of %s: it was made in a run with values of its own; for that: e3 get <repo> %s --execution %s",
+				none.Workspace, none.Name, human.Quoted(none.Workspace+"."+none.Name), human.Short(e.ExecutionID))
+		}
 	}
 	return err
 }

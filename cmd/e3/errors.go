@@ -139,6 +139,7 @@ func (a *app) report(err error) int {
 	if err == nil || errors.As(err, &exit) {
 		return code
 	}
+	a.Unintroduced()
 	if a.JSON {
 		if fault := a.Document(errorLine{"error", a.addressed(err.Error()), code}, false); fault != nil {
 			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
@@ -184,6 +185,9 @@ func hint(err error) string {
 		}
 		if unknown.What == runview.CompletedAt {
 			return "completed runs are on record at: " + human.Few(unknown.Known)
+		}
+		if unknown.What == "queue" && len(unknown.Known) == 0 {
+			return "there are no queues yet; a start makes one that has tasks for workers: e3 start <repo> --workers"
 		}
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"

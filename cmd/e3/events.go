@@ -273,7 +273,11 @@ func findRun(ctx context.Context, r *repo.Repo, ws, prefix string) (events.RunRe
 	case 1:
 		return fit[0], nil
 	}
-	return events.RunRef{}, fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+	several := &executions.AmbiguousError{What: "run", Prefix: prefix}
+	for _, run := range fit {
+		several.Fits = append(several.Fits, run.Run)
+	}
+	return events.RunRef{}, several
 }
 
 // missingTask says so if a workspace has no task of that name, as far as is known.
@@ -378,6 +382,7 @@ type eventOutput struct {
 func newEventOutput(a *app, all bool, o *eventsOptions) *eventOutput {
 	out := &eventOutput{ndjson: o.ndjson || a.JSON && o.follow, style: a.Style(), text: eventTable{workspaces: all}}
 	out.json = a.JSON && !out.ndjson
+	a.Introduced()
 	var w io.Writer = a.Stdout
 	if (out.json || out.ndjson) && a.ToTerminal() {
 		out.safe = &term.SafeWriter{To: w} // JSON lets C1 control characters through

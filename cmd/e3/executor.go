@@ -177,13 +177,6 @@ func sayCopies(ctx context.Context, a *app, x *executions.Executor) {
 
 // sayUnattended prints the command that starts a worker, for a task that no worker takes.
 func sayUnattended(a *app, location string, j *queue.Job) {
-	words := []string{"e3", "worker", human.Quoted(location)}
-	if j.Queue != queue.DefaultQueue {
-		words = append(words, "--queue", j.Queue)
-	}
-	if len(j.Labels) > 0 {
-		words = append(words, "--labels", human.Quoted(strings.Join(j.Labels, ",")))
-	}
 	of, beside := "the tasks of queue "+j.Queue, ""
 	if asks := j.Demands(); asks != "" {
 		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, human.Line(asks), human.Line(jobName(j)))
@@ -191,7 +184,19 @@ func sayUnattended(a *app, location string, j *queue.Job) {
 	if j.Policy.Memory > 0 || len(j.Policy.Resources) > 0 {
 		beside = " (if you give it --memory or --resource, give at least as much)"
 	}
-	a.Notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
+	a.Notef("No worker takes %s; start one with: %s%s", of, workerCommand(location, j), beside)
+}
+
+// workerCommand is the command that starts a worker which takes a job.
+func workerCommand(location string, j *queue.Job) string {
+	words := []string{"e3", "worker", human.Quoted(location)}
+	if j.Queue != queue.DefaultQueue {
+		words = append(words, "--queue", j.Queue)
+	}
+	if len(j.Labels) > 0 {
+		words = append(words, "--labels", human.Quoted(strings.Join(j.Labels, ",")))
+	}
+	return strings.Join(words, " ")
 }
 
 // workerEnv is the environment of a worker that a start begins for one job: the job names its queue, and several workers on a

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,7 +22,12 @@ import (
 type getOptions struct {
 	out   string
 	force bool // also of resultOptions.overwrite
+
+	run, execution string
 }
+
+// past tells whether an output is asked for that the workspace need not show.
+func (o *getOptions) past() bool { return o.run != "" || o.execution != "" }
 
 func (o *getOptions) target() *resultdir.Target {
 	return &resultdir.Target{Path: o.out, Force: o.force}
@@ -39,6 +45,12 @@ replaced only with --force.
 A workspace alone means the outputs that no task reads, and a name with * or ? means all outputs that match. They need -o,
 with a folder: only what changed is written there, and files that were edited are kept unless --force is given.
 
+What one item of a matrix made is named as its task is: prod.fit[3], or prod.qc[s1] for the sample s1. In the package file a task
+of a matrix reads its item's file with in: {text: "samples[sample]"}, in quotes, where the input is samples: {files: "raw/{sample}.txt"}.
+
+--run and --execution mean what a task made in another run than the latest, or in one with values of its own (e3 start --set),
+which a workspace does not show.
+
 In a workspace of the TypeScript e3 a dataset is named by its path, with backticks around names that need them. Values that
 are not plain data, such as functions, are printed in the notation of "e3 convert"; with -o their bytes are written.`,
 		Example: `  e3 get . prod.report -o report.html
@@ -47,9 +59,13 @@ are not plain data, such as functions, are printed in the notation of "e3 conver
   e3 get . prod -o results/
   e3 get . 'prod.fit[*]' -o results/
   e3 get . 'prod.train[4].model' > model.pkl
+  e3 get . prod.report --run 018f3b4c-9a -o report.html
   e3 get . theirs.tasks.train.output`,
 		ValidArgsFunction: completeDataset(a),
-		PreRunE:           filled("--%s needs a path", "output"),
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			return cmp.Or(filled("--%s needs a path", "output")(cmd, args), filled("--%s needs the beginning of an id", "run", "execution")(cmd, args),
+				alternatives(cmd, "run", "execution"))
+		},
 		RunE: a.on(a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
 			return getArgument(ctx, a, r, args[0], &o)
 		}, "[workspace.dataset]"),
@@ -57,6 +73,9 @@ are not plain data, such as functions, are printed in the notation of "e3 conver
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "", "file or folder to write")
 	f.BoolVar(&o.force, "force", false, "replace what is there")
+	f.StringVar(&o.run, "run", "", "what the task made in this run, by the beginning of its id")
+	f.StringVar(&o.execution, "execution", "", "what this execution of the task made, by the beginning of its id")
+	completeRuns(a, cmd, "run")
 	return a.answers(cmd, workspace.Listing{}, shownValue{}, shownEast{}, savedDataset{}, resultdir.Left{})
 }
 
@@ -90,13 +109,15 @@ func runGet(ctx context.Context, a *app, r *repo.Repo, name string, o *getOption
 	if err != nil {
 		return err
 	}
-	d, release, err := r.Workspaces.Datasets.HoldDataset(ctx, ws, path)
+	d, release, err := held(ctx, a, r, ws, path, o)
 	if err != nil {
 		return unassigned(ctx, r, err)
 	}
 	defer release()
-	if err := sayEarlier(ctx, a, r, name, d); err != nil {
-		return err
+	if !o.past() {
+		if err := sayEarlier(ctx, a, r, name, d); err != nil {
+			return err
+		}
 	}
 	if d.East {
 		return getEast(ctx, a, r, name, d, o)
@@ -125,6 +146,18 @@ func runGet(ctx context.Context, a *app, r *repo.Repo, name string, o *getOption
 		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
 		return ofDataset(name, err)
 	})
+}
+
+// held finds and protects what is asked for.
+func held(ctx context.Context, a *app, r *repo.Repo, ws string, path workspace.DatasetPath, o *getOptions) (*workspace.Dataset, func(), error) {
+	if !o.past() {
+		return r.Workspaces.Datasets.HoldDataset(ctx, ws, path)
+	}
+	e, err := pastExecution(ctx, a, r, ws, path.Name, &logsOptions{run: o.run, execution: o.execution})
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.Workspaces.Datasets.HoldOutput(ctx, ws, path, e)
 }
 
 // ofDataset says whose content is lost.

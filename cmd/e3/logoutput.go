@@ -56,6 +56,7 @@ func newLogOutput(a *app, e *executions.Execution) *logOutput {
 
 // stream returns the writer for one of the logs.
 func (o *logOutput) stream(s executions.Stream) io.Writer {
+	o.a.Introduced()
 	var w io.Writer = o.a.Stdout
 	switch {
 	case o.lines != nil:

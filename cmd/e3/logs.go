@@ -35,6 +35,8 @@ func newLogs(a *app) *cobra.Command {
 earlier commands, on other inputs, in earlier runs, or imported. The bytes are printed unchanged; on a terminal, control
 sequences other than colours are left out.
 
+One item of a matrix is named in brackets: prod.fit[3], or prod.qc[s1] for the sample s1 of an input {files: "raw/{sample}.txt"}.
+
 Of a task that has failed, the last line on standard error says how it ended and what --stderr has.
 
 For an imported execution, the first lines on standard error tell its origin; for a rejected one, the user and the reason. With
@@ -88,17 +90,7 @@ func runLogs(ctx context.Context, a *app, r *repo.Repo, name string, o *logsOpti
 		return err
 	}
 	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
-	te, err := r.Workspaces.Runs.TaskExecutions(ctx, ws, task)
-	var unknown *workspace.UnknownError
-	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, executions.ErrNotFound) {
-		known, found, fault := l.chooser().Past(ctx)
-		switch {
-		case fault != nil:
-			err = fault
-		case found:
-			l.gone, te, err = true, &runview.TaskExecutions{Known: known}, nil
-		}
-	}
+	te, err := l.known(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,6 +105,32 @@ func runLogs(ctx context.Context, a *app, r *repo.Repo, name string, o *logsOpti
 		return err
 	}
 	return l.print(ctx, e)
+}
+
+// pastExecution finds the execution of a task that the flags name.
+func pastExecution(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *logsOptions) (*executions.Execution, error) {
+	l := &logs{a: a, r: r, ws: ws, task: task}
+	te, err := l.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.choose(ctx, te, o)
+}
+
+// known are the executions of the task, also of one that no package here has any more.
+func (l *logs) known(ctx context.Context) (*runview.TaskExecutions, error) {
+	te, err := l.r.Workspaces.Runs.TaskExecutions(ctx, l.ws, l.task)
+	var unknown *workspace.UnknownError
+	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, executions.ErrNotFound) {
+		known, found, fault := l.chooser().Past(ctx)
+		switch {
+		case fault != nil:
+			return nil, fault
+		case found:
+			l.gone, te, err = true, &runview.TaskExecutions{Known: known}, nil
+		}
+	}
+	return te, err
 }
 
 // logs prints logs of one task.

@@ -74,7 +74,7 @@ func (a *app) only(ctx context.Context, r *repo.Repo) (string, error) {
 	if main == "" {
 		return a.ofFolder(ctx, r, names)
 	}
-	a.Notef("Workspace %s; to mean an experiment, name it: %s", human.Line(main), human.Line(human.Few(slices.DeleteFunc(names, func(ws string) bool { return ws == main }))))
+	a.Introduce("Workspace %s; to mean an experiment, name it: %s", human.Line(main), human.Line(human.Few(slices.DeleteFunc(names, func(ws string) bool { return ws == main }))))
 	return main, nil
 }
 

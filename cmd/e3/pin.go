@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,7 +91,7 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 		case 1:
 			return found[0], "", nil
 		default:
-			return "", "", fmt.Errorf("pin of execution %s: %w", arg.id, executions.ErrAmbiguous)
+			return "", "", &executions.AmbiguousError{What: "pin of execution", Prefix: arg.id, Fits: found}
 		}
 	}
 	e, err := arg.find(ctx, a, r)

@@ -73,6 +73,7 @@ func proposeAfter(ctx context.Context, a *app, r *repo.Repo, location, ws string
 	again := "e3 start " + human.Quoted(location) + " " + human.Quoted(ws)
 	var text bytes.Buffer
 	found.print(&text, again+" --propose --force")
+	a.Introduced()
 	if _, err := a.Stdout.Write(text.Bytes()); err != nil {
 		return err
 	}

@@ -63,9 +63,10 @@ func onQueue(a *app, do func(ctx context.Context, a *app, r *repo.Repo, names []
 				return do(ctx, a, r, names)
 			}
 			if !slices.Contains(names, args[0]) {
-				unknown := &workspace.UnknownError{What: "queue", Name: args[0], Known: append(slices.Clone(names), commandsBelow(cmd)...)}
-				if notation.Nearest(args[0], slices.Values(unknown.Known)) == "" && len(names) > 0 {
-					return fmt.Errorf("%w; there are: %s", unknown, human.Few(names))
+				unknown := &workspace.UnknownError{What: "queue", Name: args[0], Known: names}
+				command := &workspace.UnknownError{What: "queue", Name: args[0], Known: append(slices.Clone(names), commandsBelow(cmd)...)}
+				if unknownHint(command) != "" { // it may be meant
+					return command
 				}
 				return unknown
 			}

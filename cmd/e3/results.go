@@ -178,12 +178,14 @@ func getArgument(ctx context.Context, a *app, r *repo.Repo, arg string, o *getOp
 		switch {
 		case strings.ContainsAny(ws, "[*?"):
 			return unnamed(name, "<workspace>.<name>")
+		case o.past() && (!inWorkspace || of == ""):
+			return usagef("--run and --execution are for the output of one task: %s.<task>", ws)
 		case !inWorkspace && o.out != "":
 			return getResults(ctx, a, r, ws, of, o)
 		}
 		err := runGet(ctx, a, r, name, o)
 		var unknown *workspace.UnknownError
-		if events.IsPattern(of) && errors.As(err, &unknown) { // else an item has that name
+		if events.IsPattern(of) && errors.As(err, &unknown) && !o.past() { // else an item has that name
 			return getResults(ctx, a, r, ws, of, o)
 		}
 		return err

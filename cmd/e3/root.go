@@ -96,6 +96,12 @@ func family(cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		names := commandNames(cmd)
 		switch {
+		case len(args) > 0 && !slices.Contains(names, args[0]) && (isLocation(args[0]) || strings.Contains(args[0], ".")): // its argument
+			text := fmt.Sprintf("%s needs a command first: %s", cmd.CommandPath(), strings.Join(names, ", "))
+			if slices.Contains(names, "add") {
+				text += fmt.Sprintf("; as: %s add %s", cmd.CommandPath(), strings.Join(quotedAll(args), " "))
+			}
+			return usagef("%s", text)
 		case len(args) > 0:
 			return noCommand(cmd, args[0], names)
 		case cmd.HasParent():

@@ -509,6 +509,7 @@ func (a *app) warn(warnings []manifest.Warning) {
 
 // startJSON writes the events of the run, one a line.
 func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
+	a.Introduced()
 	out := bufio.NewWriter(a.Stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
@@ -546,6 +547,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	case progress == "auto" && term.Smart(a.Stdout, a.Getenv):
 		live = a.Live()
 	}
+	a.Introduced()
 	out := a.Stdout
 	if progress == "none" {
 		out = io.Discard

@@ -28,7 +28,7 @@ func TestWaitText(t *testing.T) {
 			"e3 worker . (without one it runs again in a minute)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := &waitWatch{location: ".", adopts: test.adopts, here: func(j *queue.Job) bool { return j.MakerHost == test.host }}
+			w := &waitWatch{location: ".", executes: test.adopts, here: func(j *queue.Job) bool { return j.MakerHost == test.host }}
 			if got := w.text(&queue.Work{Job: job, Over: test.over}); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}

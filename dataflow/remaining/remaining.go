@@ -5,6 +5,7 @@ package remaining
 
 import (
 	"iter"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -139,7 +140,7 @@ type look struct {
 	ran      []bool // its command has run, or is at work
 
 	took  []pace // by family: what has run in this run
-	whole pace   // of all of them
+	whole paces  // of all of them
 	older []pace // by family: all recorded durations
 	fresh hits   // tasks downstream of one that has run
 	stale hits   // the other tasks that were looked up
@@ -171,6 +172,37 @@ func (p *pace) factor(prior float64) float64 {
 	}
 	some := weight * float64(p.recorded) / float64(p.known)
 	return (float64(p.took) + some*prior) / (float64(p.recorded) + some)
+}
+
+// mean is the recorded duration of those with a record; 0: none has one.
+func (p *pace) mean() time.Duration {
+	if p.known == 0 {
+		return 0
+	}
+	return p.recorded / time.Duration(p.known)
+}
+
+// paces are the paces of commands by the number of binary digits of their recorded duration. What slows a command of
+// milliseconds down, such as its start, tells nothing about one of minutes.
+type paces [64]pace
+
+// comparable is how many binary digits two durations may differ by.
+const comparable = 2
+
+func (p *paces) add(took, recorded time.Duration) {
+	if recorded > 0 {
+		p[bits.Len64(uint64(recorded))].add(took, recorded)
+	}
+}
+
+// factor is the pace of commands of about this recorded duration; 1 if there was none.
+func (p *paces) factor(recorded time.Duration) float64 {
+	var like pace
+	at := bits.Len64(uint64(recorded))
+	for i := max(at-comparable, 0); i <= min(at+comparable, len(p)-1); i++ {
+		like.took, like.recorded, like.known = like.took+p[i].took, like.recorded+p[i].recorded, like.known+p[i].known
+	}
+	return like.factor(1)
 }
 
 // hits counts the tasks that had to run, and those that had a result.
@@ -246,9 +278,8 @@ func (l *look) expected(i int32, factors []float64) time.Duration {
 // outlook foresees the run.
 func (l *look) outlook(waiting int64, now time.Time) Outlook {
 	factors := make([]float64, len(l.families))
-	whole := l.whole.factor(1)
 	for f := range factors {
-		factors[f] = l.took[f].factor(whole)
+		factors[f] = l.took[f].factor(l.whole.factor(l.older[f].mean()))
 	}
 	o := Outlook{Expected: make([]time.Duration, l.g.Len())}
 	chances := l.chances(waiting, &o)

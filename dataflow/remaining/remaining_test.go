@@ -70,6 +70,8 @@ func TestLook(t *testing.T) {
 		{"a person is waited for", []string{"a:", "b: a", "c:"}, known, limits(1), 0, seen(3, runview.TaskReport{Task: "a", State: runview.TaskDeferred}), "at least 30s"},
 		{"tasks that the package lacks", []string{"a:"}, known, limits(1), 0, seen(20), "at least 10s"},
 		{"as many workers as are seen", []string{"a:", "b:", "c:", "d:"}, map[string]time.Duration{"a": 10 * s, "b": 10 * s, "c": 10 * s, "d": 10 * s}, &events.Data{}, 0, seen(2, runs("a", 0), runs("b", 0)), "about 20s"},
+		{"short commands tell nothing of long ones", []string{"a:", "b:"}, map[string]time.Duration{"a": s / 10, "b": 100 * s}, limits(1), s, seen(1, took("a", s/50)), "about 1m40s"},
+		{"commands of about the same length do", []string{"a:", "b:"}, map[string]time.Duration{"a": 50 * s, "b": 100 * s}, limits(1), 25 * s, seen(1, took("a", 25*s)), "about 1m23s"},
 		{"the last moment", []string{"a:"}, known, limits(1), 9*s + s/2, seen(0, runs("a", 0)), "less than 1s"},
 	} {
 		g, err := graph.New(graphtest.Flow(test.flow...))

@@ -108,7 +108,7 @@ type Data struct {
 	Source      string    `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
 	Items       int       `json:"items,omitempty"`       // graph.grown: of the list; with Batch: of its command
 	Process     *Process  `json:"process,omitempty"`     // run.started
-	Git         *Git      `json:"git,omitempty"`         // run.started: the commit of the project; absent: none
+	Git         *Git      `json:"git,omitempty"`         // run.started: the commit of the project; absent: none. At the end of a run that was edited: the same, with the edits
 	Inputs      string    `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Limits      *Limits   `json:"limits,omitempty"`      // run.started: of its commands
 	Filter      string    `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones

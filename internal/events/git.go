@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"e3/internal/human"
@@ -12,11 +13,14 @@ type Git struct {
 	Commit  string `json:"commit,omitempty"`  // hexadecimal; absent before the first commit, or if unknown
 	Branch  string `json:"branch,omitempty"`  // absent: none was checked out
 	Unknown string `json:"unknown,omitempty"` // why the commit is not known
+	// tracked files of the project that were not as in the commit when the run's first command began; 0 also if no command began
+	Modified int  `json:"modified,omitempty"`
+	Staged   bool `json:"staged,omitempty"` // changes were staged then
 }
 
 // Sound returns g, or nil if its commit is no name of a commit.
 func (g *Git) Sound() *Git {
-	if g == nil || strings.Trim(g.Commit, "0123456789abcdef") != "" || len(g.Commit) > 64 {
+	if g == nil || strings.Trim(g.Commit, "0123456789abcdef") != "" || len(g.Commit) > 64 || g.Modified < 0 {
 		return nil
 	}
 	return g
@@ -37,7 +41,7 @@ func (g *Git) Short() string {
 	case g.Unknown != "":
 		return "unknown"
 	}
-	return strings.TrimSpace(g.Commit[:min(len(g.Commit), ShortCommit)] + " " + human.Truncate(g.Branch, longestBranch))
+	return strings.TrimSpace(g.Commit[:min(len(g.Commit), ShortCommit)]+" "+human.Truncate(g.Branch, longestBranch)) + g.edits()
 }
 
 // String names the whole commit and the branch; "" for nil.
@@ -50,5 +54,16 @@ func (g *Git) String() string {
 	case g.Commit == "":
 		return human.Truncate(g.Branch, longestBranch) + ", before its first commit"
 	}
-	return g.Commit + ", " + cmp.Or(human.Truncate(g.Branch, longestBranch), "no branch")
+	return g.Commit + ", " + cmp.Or(human.Truncate(g.Branch, longestBranch), "no branch") + g.edits()
+}
+
+// edits says that the project was edited since the commit; "" if it was not, as far as is known.
+func (g *Git) edits() string {
+	switch {
+	case g.Modified > 0:
+		return fmt.Sprintf(", %s modified", human.Count(g.Modified, "file"))
+	case g.Staged:
+		return ", changes staged"
+	}
+	return ""
 }

@@ -73,6 +73,9 @@ func Match(base, pattern string, except *manifest.Except) (*Find, error) {
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "open", Path: top, Err: syscall.ENOTDIR}
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return w.found, &FolderError{Pattern: pattern, Folder: firstMissing(base, prefix), Err: err}
+	}
 	if err != nil {
 		return w.found, err
 	}
@@ -82,6 +85,31 @@ func Match(base, pattern string, except *manifest.Except) (*Find, error) {
 	err = w.folder(top, prefix, at, nil)
 	slices.SortFunc(w.found.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	return w.found, err
+}
+
+// A FolderError says that the folder in which a pattern looks does not exist.
+type FolderError struct {
+	Pattern string
+	Folder  string // the first part of its path that is missing
+	Err     error
+}
+
+func (e *FolderError) Error() string {
+	return fmt.Sprintf("no file can match %s: there is no folder %s", e.Pattern, e.Folder)
+}
+
+func (e *FolderError) Unwrap() error { return e.Err }
+
+// firstMissing is the shortest part of a path that does not exist.
+func firstMissing(base, prefix string) string {
+	at := ""
+	for _, name := range splitPath(prefix) {
+		at = path.Join(at, name)
+		if _, err := os.Stat(filepath.Join(base, filepath.FromSlash(at))); err != nil {
+			break
+		}
+	}
+	return at
 }
 
 // Below finds the files in a folder, also hidden ones. A link to a file counts as the file.

@@ -111,7 +111,11 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 			b.Why, b.Missing = nil, "An input with export: false is part of the answer, so these files do not hold it."
 		}
 	case taskData:
-		f.command("get", name)
+		shows := p.get("x") == "" && p.get("r") == "" && (b.Run == nil || len(b.Run.Set) == 0)
+		if shows { // otherwise the workspace need not show this
+			id = ""
+		}
+		f.command("get", name, flag("--execution", short(id)))
 		err = s.data(ctx, f, b)
 	case taskHistory:
 		f.command("history", name, "--last", fmt.Sprint(mostAttempts))

@@ -250,6 +250,9 @@ func (d *decoder) input(key, value *node) {
 				}
 			case "value":
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
+				if v.kind == nullNode && v.text == "" {
+					d.def.doubts = append(d.def.doubts, Warning(faultAt(d.report.file, key.pos, "", `%s: nothing is written after value, so it is null; write value: "" for an empty text, or value: null`, where)))
+				}
 			case "params":
 				in.Kind, in.Path = ParamsInput, d.paramFiles(where+": params", v)
 			case "url":

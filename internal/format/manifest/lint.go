@@ -132,6 +132,7 @@ func (l *linter) task(t *Task) {
 	l.literal(t)
 	if t.Command.Shell != "" {
 		l.placeholders(t, names)
+		l.misspelt(t, names)
 		l.quotes(t)
 		declared := make(map[string]bool, len(names))
 		for _, name := range names {
@@ -177,6 +178,28 @@ func (l *linter) variables(t *Task, names []string) {
 				l.warn(t.RunPos, "task %s: run is a list, which no shell reads, so %s stays as it is; write {%s}, or run: as one text", t.Base, m[0], name)
 				return
 			}
+		}
+	}
+}
+
+// misspelt warns of variables that a script expands and nothing gives it, if one of the task's is called nearly so: the
+// script would end there, since it runs with -u.
+func (l *linter) misspelt(t *Task, names []string) {
+	names = slices.Clone(names)
+	if t.Env != nil {
+		for _, v := range t.Env.Set {
+			names = append(names, v.Name)
+		}
+		names = slices.Concat(names, t.Env.Pass, t.Env.Secrets, t.Env.Keyed)
+	}
+	told := map[string]bool{}
+	for _, u := range foreign(l.shell, t.Command.Shell, names) {
+		if BashSets(u.name) || slices.Contains(ownEnv, u.name) || strings.HasPrefix(u.name, "E3_") || told[u.name] {
+			continue
+		}
+		if like := notation.Nearest(u.name, slices.Values(names)); like != "" {
+			told[u.name] = true
+			l.warn(t.RunPos, "task %s: line %d of the script uses $%s, which is no variable of the task; did you mean $%s?", t.Base, u.line, u.name, like)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -73,6 +74,38 @@ func unquoted(parser *syntax.Parser, script string) []use {
 	})
 	return uses
 }
+
+// foreign finds the variables that a script expands, without a value of their own, and that have neither one of the names
+// nor a place in the script where it might set them. A script that does not parse has none.
+func foreign(parser *syntax.Parser, script string, names []string) (list []use) {
+	if len(script) > maxScript {
+		return nil
+	}
+	words, some := map[string]bool{}, false // beside expansions: read x, for x, x=1, printf -v x
+	for _, word := range wordOf().FindAllString(script, -1) {
+		if name := strings.TrimLeft(word, "${"); name == word {
+			words[name] = true
+		} else if !slices.Contains(names, name) {
+			some = true
+		}
+	}
+	if !some {
+		return nil
+	}
+	file, err := parser.Parse(strings.NewReader(script), "")
+	if err != nil {
+		return nil
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		if p, ok := node.(*syntax.ParamExp); ok && p.Param != nil && p.Exp == nil && !slices.Contains(names, p.Param.Value) && !words[p.Param.Value] {
+			list = append(list, use{p.Param.Value, int(p.Pos().Line())})
+		}
+		return true
+	})
+	return list
+}
+
+var wordOf = pattern.Of(`(?:\$\{?)?[A-Za-z_][A-Za-z0-9_]*`)
 
 // A brace is a word in braces that a script has outside of quotes, as {input} or {wildcards.sample}.
 type brace struct {

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -91,6 +92,18 @@ func TestSyntaxMistakes(t *testing.T) {
 	}
 }
 
+// A value that is not written is null, which hardly is what is meant; one that is written as null is.
+func TestDoubtOfNoValue(t *testing.T) {
+	d, err := manifest.Parse("f", []byte("e3: 1\nname: p\ninputs:\n  k: {value: }\n  j: {value: null}\ntasks: {t: {in: [k, j], out: o, run: 'cat \"$k\" \"$j\"'}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(manifest.Lint(d))
+	if want := `[f:4:7: input k: nothing is written after value, so it is null; write value: "" for an empty text, or value: null]`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // Warnings of files that can be read, and hardly mean what they say.
 func TestDoubts(t *testing.T) {
 	const head = "e3: 1\nname: p\ninputs: {src: {value: 1}}\n"
@@ -104,6 +117,8 @@ func TestDoubts(t *testing.T) {
 		{"an open quote", "tasks: {t: {in: [src], out: o, run: \"echo 'it's' > o; cat \\\"$src\\\"\"}}", `is no complete command`},
 		{"a misspelt resource", "tasks: {t: {in: [src], out: o, run: 'cat \"$src\"', resources: {cpuu: 2}}}", `resources: cpuu is a resource of that name, which only --resource bounds (did you mean "cpu"?)`},
 		{"a command as one argument", "tasks: {t: {in: [src], out: o, run: ['touch o']}}", `run is a list of one argument with spaces`},
+		{"a misspelt variable", "tasks: {t: {in: [src], out: o, run: 'cat \"$srk\" > o'}}", `task t: line 1 of the script uses $srk, which is no variable of the task; did you mean $src?`},
+		{"a misspelt variable of env", "tasks: {t: {in: [src], out: o, env: {MODEL: a}, run: 'cat \"$src\" \"${MODELL}\"'}}", `uses $MODELL, which is no variable of the task; did you mean $MODEL?`},
 		{"typographic quotes", "tasks: {t: {in: [src], out: o, run: 'cat “$src” > o'}}", `has typographic quotes, which bash takes as letters`},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -121,6 +136,10 @@ func TestDoubts(t *testing.T) {
 		})
 	}
 	for _, right := range []string{
+		"tasks: {t: {in: [src], out: o, run: 'srk=3; cat \"$src\" \"$srk\"'}}",
+		"tasks: {t: {in: [src], out: o, run: 'while read -r srk; do echo \"$srk\"; done < \"$src\"'}}",
+		"tasks: {t: {in: [src], out: o, run: 'cat \"$src\" \"${srk:-}\"'}}",
+		"tasks: {t: {in: [src], out: o, pass_env: [SRK], run: 'cat \"$src\" \"$SRK\"'}}",
 		"tasks: {t: {in: [src], out: o, run: [sh, -c, 'cat $src > $out']}}",
 		"tasks: {t: {in: [src], out: o, run: 'echo \"“$src”\" > \"$out\"'}}",
 		"tasks: {t: {in: [src], out: o, run: [awk, '{print $1}', '{src}', '{out}']}}",

@@ -48,6 +48,7 @@ type Folder struct {
 	At        time.Time `json:"at"`
 	Bytes     int64     `json:"bytes"`
 	Visit     bool      `json:"visit,omitempty"` // a person has made and left it; it replaces no other
+	Mild      bool      `json:"mild,omitempty"`  // the failure does not fail the run: its folder gives way to one that does
 	Root      string    `json:"-"`               // holds the working directory, HOME and TMPDIR
 }
 
@@ -66,21 +67,29 @@ const maxAbout = 64 << 10
 type Folders struct {
 	root string
 	mu   sync.Mutex
-	full map[string]bool // workspace and run for which Keep has returned ErrFull
+	full map[place]bool // for which Keep has returned ErrFull
+}
+
+// A place is what folders of one kind have in common.
+type place struct {
+	workspace, run string
+	mild           bool
 }
 
 // In returns the Folders in the temporary folder of a repository on this machine. It makes nothing; Keep does.
 func In(tmp string) *Folders {
-	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[string]bool{}}
+	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[place]bool{}}
 }
 
 // Keep takes the sandbox name out of an open folder, for a failed command. It replaces the folder of an earlier attempt
-// of the task, and the folders of earlier runs of the workspace. Each of several processes may exceed the bounds by one
+// of the task, the folders of earlier runs of the workspace and, where the bounds ask for it, the folder of a failure
+// that is allowed by one that is not. Each of several processes may exceed the bounds by one
 // folder.
 func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.full[f.Workspace+"\x00"+f.Run] {
+	at := place{f.Workspace, f.Run, f.Mild}
+	if k.full[at] {
 		return nil, ErrFull
 	}
 	box, err := in.Sub(name)
@@ -97,16 +106,11 @@ func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) 
 	k.remove(func(o *Folder) bool {
 		return !f.Visit && o.Workspace == f.Workspace && (o.Run != f.Run || o.Task == f.Task) || f.At.Sub(o.At) > MaxAge
 	})
-	count, bytes := 0, f.Bytes
-	for _, o := range k.list() {
-		bytes += o.Bytes
-		if o.Workspace == f.Workspace {
-			count++
+	for !k.fits(&f) {
+		if f.Mild || !k.giveWay(f.Workspace) {
+			k.full[at] = k.count(f.Workspace) >= MaxFolders
+			return nil, ErrFull
 		}
-	}
-	if count >= MaxFolders || bytes > MaxAll {
-		k.full[f.Workspace+"\x00"+f.Run] = count >= MaxFolders
-		return nil, ErrFull
 	}
 	if err := writeAbout(box, &f); err != nil {
 		return nil, err
@@ -121,6 +125,31 @@ func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) 
 		return nil, err
 	}
 	return &f, nil
+}
+
+// fits tells whether one more folder stays within the bounds.
+func (k *Folders) fits(f *Folder) bool {
+	bytes := f.Bytes
+	for _, o := range k.list() {
+		bytes += o.Bytes
+	}
+	return k.count(f.Workspace) < MaxFolders && bytes <= MaxAll
+}
+
+func (k *Folders) count(ws string) int { return len(k.List(ws)) }
+
+// giveWay removes the oldest folder of an allowed failure of a workspace that can be removed. It returns false if there
+// is none.
+func (k *Folders) giveWay(ws string) bool {
+	list := slices.DeleteFunc(k.List(ws), func(o Folder) bool { return !o.Mild || o.Visit })
+	slices.SortStableFunc(list, func(a, b Folder) int { return a.At.Compare(b.At) })
+	for i := range list {
+		k.remove(func(o *Folder) bool { return o.Execution == list[i].Execution })
+		if k.Find(list[i].Execution) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // writeAbout replaces any file that the command has put there.

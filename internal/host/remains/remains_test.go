@@ -142,6 +142,35 @@ func TestKeepBounds(t *testing.T) {
 	}
 }
 
+// The folder of a failure that fails the run finds a place, though allowed failures have taken all: the oldest of them
+// gives way. It takes none from another failure, nor from a person.
+func TestKeepMildGivesWay(t *testing.T) {
+	k := remains.In(t.TempDir())
+	for i := range remains.MaxFolders {
+		keep(t, k, remains.Folder{
+			Workspace: "a", Task: fmt.Sprint("t", i), Run: "1", Execution: fmt.Sprint("e", i), Mild: i != 0, At: noon.Add(-time.Duration(i) * time.Minute),
+		})
+	}
+	full := func(f remains.Folder) {
+		t.Helper()
+		in, name := opened(t, sandbox(t, "more"))
+		if _, err := k.Keep(in, name, f); !errors.Is(err, remains.ErrFull) {
+			t.Errorf("%s: got %v, want ErrFull", f.Execution, err)
+		}
+	}
+	full(remains.Folder{Workspace: "a", Task: "mild", Run: "1", Execution: "mild", Mild: true, At: noon})
+	for i := range remains.MaxFolders - 1 {
+		keep(t, k, remains.Folder{Workspace: "a", Task: fmt.Sprint("hard", i), Run: "1", Execution: fmt.Sprint("hard", i)})
+		if oldest := fmt.Sprint("e", remains.MaxFolders-1-i); k.Find(oldest) != nil {
+			t.Errorf("the oldest, %s, is still there after %d failures", oldest, i+1)
+		}
+	}
+	full(remains.Folder{Workspace: "a", Task: "more", Run: "1", Execution: "more", At: noon})
+	if k.Find("e0") == nil {
+		t.Error("the folder of a failure that is not allowed has given way")
+	}
+}
+
 // Rests of a removal that was killed are removed by the next one, and are no folders.
 func TestKeepAfterCrash(t *testing.T) {
 	tmp := t.TempDir()

@@ -91,7 +91,7 @@ func (x *explaining) named(w *Explanation, prefix string) (found *history.Attemp
 				continue
 			}
 			if found != nil && found.ExecutionID != prefix && a.ExecutionID != prefix && found.ExecutionID != a.ExecutionID {
-				return false, fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
+				return false, &executions.AmbiguousError{What: "execution", Prefix: prefix, Fits: []string{found.ExecutionID, a.ExecutionID}}
 			}
 			if found == nil || a.ExecutionID == prefix {
 				found = a

@@ -102,7 +102,14 @@ func (c *Chooser) Execution(ctx context.Context, te *runview.TaskExecutions, pre
 		case len(fits) == 1:
 			return c.recorded(fits[0])
 		case len(fits) > 1 || e != nil && len(fits) > 0:
-			return nil, fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
+			several := &executions.AmbiguousError{What: "execution", Prefix: prefix}
+			if e != nil && !slices.ContainsFunc(fits, func(x *Attempt) bool { return x.ExecutionID == e.ExecutionID }) {
+				several.Fits = append(several.Fits, e.ExecutionID)
+			}
+			for _, x := range fits {
+				several.Fits = append(several.Fits, x.ExecutionID)
+			}
+			return nil, several
 		}
 	}
 	if pruned != nil {
@@ -145,6 +152,9 @@ func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*exe
 		return nil, err
 	}
 	run, err := chooseRun(list, prefix)
+	if errors.Is(err, executions.ErrAmbiguous) {
+		return nil, err
+	}
 	if err != nil {
 		var fault error
 		if list, fault = c.attempts(ctx, true); fault != nil {
@@ -228,7 +238,7 @@ func chooseRun(list []Attempt, prefix string) (string, error) {
 	case 1:
 		return fits[0], nil
 	}
-	return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+	return "", &executions.AmbiguousError{What: "run", Prefix: prefix, Fits: fits}
 }
 
 // noPart returns missing if no run has the prefix, else an error that says that the task was not executed in that

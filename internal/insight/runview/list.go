@@ -77,7 +77,7 @@ func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, 
 	if started == nil {
 		started = r.bounds.First
 	}
-	r.tell(started, nil)
+	r.tell(started, r.bounds.Last)
 	return r, nil
 }
 

@@ -175,7 +175,7 @@ func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
 	case len(fit) == 1:
 		return fit[0], nil
 	case len(fit) > 1:
-		return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+		return "", &executions.AmbiguousError{What: "run", Prefix: prefix, Fits: fit}
 	case len(known) == 0:
 		return "", fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
 	}

@@ -339,6 +339,11 @@ func (r *Report) tell(started, end *events.Event) {
 		r.Limits, r.Force = started.Data.Limits, started.Data.Force
 		r.Warnings = started.Data.Warnings
 	}
+	if end != nil && end.Data != nil && r.Git != nil {
+		if g := end.Data.Git.Sound(); g != nil {
+			r.Git = g
+		}
+	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message
 		if end.Data.Reason == events.ReasonWaits {

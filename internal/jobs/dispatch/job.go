@@ -15,7 +15,7 @@ import (
 func Job(req *executions.Request, name string) queue.Job {
 	j := queue.Job{
 		Queue: cmp.Or(name, queue.DefaultQueue), Workspace: req.Workspace, Run: req.RunID, Task: req.Name, Step: req.Step, Attempt: max(req.Attempt, 1),
-		TaskHash: req.Task.String(), Inputs: make([]string, len(req.Inputs)), InputBytes: req.InputBytes, Force: req.Force || req.Without != "", After: req.After, MaxAttempts: 1,
+		TaskHash: req.Task.String(), Inputs: make([]string, len(req.Inputs)), InputBytes: req.InputBytes, Force: req.Force || req.Without != "", Mild: req.Mild, After: req.After, MaxAttempts: 1,
 	}
 	for i, h := range req.Inputs {
 		j.Inputs[i] = h.String()
@@ -50,7 +50,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 	policy := j.Policy
 	return &executions.Request{
 		Task: task, Inputs: inputs, InputBytes: j.InputBytes, Policy: &policy, Attempt: j.Attempt, RunID: j.Run, Workspace: j.Workspace,
-		Name: j.Task, Force: j.Force, Step: j.Step, Job: executions.Job{Ref: j.Ref(), Host: j.Host},
+		Name: j.Task, Force: j.Force, Mild: j.Mild, Step: j.Step, Job: executions.Job{Ref: j.Ref(), Host: j.Host},
 		Kept: true, // by the job
 	}, nil
 }

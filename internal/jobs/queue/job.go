@@ -41,7 +41,7 @@ type Job struct {
 	// Queue is the name of the queue, "" for [DefaultQueue].
 	Queue string `json:"queue"`
 
-	// The request. All fields but Object, Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
+	// The request. All fields but Object, Host, After, Shard, Policy, Labels, Priority, Force, Mild and InputBytes are the
 	// job's identity.
 	Workspace string `json:"workspace"`
 	Run       string `json:"run"`
@@ -58,6 +58,7 @@ type Job struct {
 	Labels     []string      `json:"labels,omitempty"`   // labels that its worker must have
 	Priority   int64         `json:"priority,omitempty"` // greater runs first
 	Force      bool          `json:"force,omitempty"`    // the run does not look up an answer for it
+	Mild       bool          `json:"mild,omitempty"`     // its failure does not fail the run
 	Host       string        `json:"host,omitempty"`     // of the run's process
 	After      string        `json:"after,omitempty"`    // lower bound of the execution's id; "": none
 	// Shard has the entry of a job that was enqueued in quick succession with others, in a queue with shards. It is 0

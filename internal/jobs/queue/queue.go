@@ -175,7 +175,7 @@ type stored struct {
 	unmoved bool // it was read from the unfinished ones
 }
 
-// Enqueue makes a job with the identity of j, and its Host, Policy, Labels, Priority, Force, InputBytes, AvailableAt
+// Enqueue makes a job with the identity of j, and its Host, Policy, Labels, Priority, Force, Mild, InputBytes, AvailableAt
 // and MaxAttempts. It is idempotent: an existing job is returned as it is, finished or not. After an error the job
 // may exist, and can be enqueued again.
 func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
@@ -192,7 +192,7 @@ func (q *Queue) EnqueueFirst(ctx context.Context, j *Job) (Job, error) {
 func (q *Queue) enqueueOne(ctx context.Context, j *Job, first bool) (Job, error) {
 	want := Job{
 		Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, TaskHash: j.TaskHash, Inputs: j.Inputs,
-		InputBytes: j.InputBytes, Policy: j.Policy, Labels: j.Labels, Priority: j.Priority, Force: j.Force, Host: j.Host,
+		InputBytes: j.InputBytes, Policy: j.Policy, Labels: j.Labels, Priority: j.Priority, Force: j.Force, Mild: j.Mild, Host: j.Host,
 		Status: Queued, MaxAttempts: max(j.MaxAttempts, 1), AvailableAt: j.AvailableAt, Created: TimeOf(q.now()),
 	}
 	if want.Queue == "" {

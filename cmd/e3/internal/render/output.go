@@ -26,7 +26,26 @@ type Output struct {
 	Check func(document any) error // refuses documents, in tests; may be nil
 
 	above atomic.Pointer[func(print func())]
+	intro atomic.Pointer[string]
 }
+
+// Introduce keeps a note for the user until the command has something to say: before the error of a name it would only be in
+// the way.
+func (o *Output) Introduce(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	o.intro.Store(&text)
+}
+
+// Introduced writes the note of Introduce, if it is still to be written. What writes to Stdout or Stderr by itself calls it
+// first.
+func (o *Output) Introduced() {
+	if text := o.intro.Swap(nil); text != nil {
+		fmt.Fprintln(o.Stderr, *text)
+	}
+}
+
+// Unintroduced drops that note: the command has failed before it said anything.
+func (o *Output) Unintroduced() { o.intro.Store(nil) }
 
 // Above has notes written by above, which removes a live line of the terminal meanwhile, until the returned function is called.
 func (o *Output) Above(above func(print func())) (end func()) {
@@ -36,6 +55,7 @@ func (o *Output) Above(above func(print func())) (end func()) {
 
 // Notef writes a message for the user to standard error. It is safe for concurrent use.
 func (o *Output) Notef(format string, args ...any) {
+	o.Introduced()
 	print := func() { fmt.Fprintf(o.Stderr, format+"\n", args...) }
 	if above := o.above.Load(); above != nil {
 		(*above)(print)
@@ -54,6 +74,7 @@ func (o *Output) Reply(document any, text func(w *Sheet)) error {
 	if o.JSON {
 		return o.Document(document, o.ToTerminal())
 	}
+	o.Introduced()
 	var b bytes.Buffer
 	text(&Sheet{&b, o.Style()})
 	_, err := o.Stdout.Write(b.Bytes())
@@ -67,6 +88,7 @@ func (o *Output) Document(v any, indent bool) error {
 			return err
 		}
 	}
+	o.Introduced()
 	out := o.Stdout
 	if o.ToTerminal() {
 		out = &term.SafeWriter{To: out} // JSON does not escape C1 control characters
@@ -81,6 +103,7 @@ func (o *Output) Document(v any, indent bool) error {
 
 // Raw writes untrusted bytes to standard output, through a filter if that is a terminal.
 func (o *Output) Raw(write func(io.Writer) error) error {
+	o.Introduced()
 	if !o.ToTerminal() {
 		return write(o.Stdout)
 	}
@@ -90,6 +113,7 @@ func (o *Output) Raw(write func(io.Writer) error) error {
 
 // Safe is standard output behind a filter that protects a terminal.
 func (o *Output) Safe() *term.SafeWriter {
+	o.Introduced()
 	return &term.SafeWriter{To: o.Stdout, Colors: o.Style() != term.Style{}}
 }
 
