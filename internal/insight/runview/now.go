@@ -51,23 +51,32 @@ const (
 	WaitsApproval = "approval"
 	WaitsAttempt  = "attempt"
 	WaitsInput    = "input"
+	WaitsTurn     = "turn"  // of a wait that has ended: cores, memory or a resource, which events do not tell apart
+	WaitsStore    = "store" // it did not answer
 )
 
 // Text is what is waited for, in words.
-func (w *WaitFor) Text() string {
-	switch w.For {
+func (w *WaitFor) Text() string { return "for " + awaited(w.For, w.Of) }
+
+// awaited is what is waited for, in words.
+func awaited(why, of string) string {
+	switch why {
 	case WaitsResource:
-		return "for " + w.Of
+		return of
 	case WaitsWorker:
-		return "for a worker"
+		return "a worker"
 	case WaitsApproval:
-		return "for a person's approval"
+		return "a person's approval"
 	case WaitsAttempt:
-		return "for the next attempt"
+		return "the next attempt"
 	case WaitsInput:
-		return "for what " + w.Of + " makes"
+		return "what " + of + " makes"
+	case WaitsTurn:
+		return "cores, memory or a resource"
+	case WaitsStore:
+		return "the repository, which did not answer"
 	}
-	return "for " + w.For
+	return why
 }
 
 // A Turn is a command that is next.
