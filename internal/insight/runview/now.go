@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/internal/format/moment"
@@ -21,6 +22,31 @@ type Now struct {
 	Next     []Turn         `json:"next"`               // the next commands, in order
 	Families []Family       `json:"families"`           // at most 200, those at work first
 	Text     string         `json:"-"`                  // Left in words; "" for none
+}
+
+// Stands says what the run waits for while no command is at work and none can begin: WaitsApproval or WaitsWorker; "" else.
+func (n *Now) Stands() string {
+	if n == nil || len(n.Running) > 0 {
+		return ""
+	}
+	why := ""
+	for i := range n.Waits {
+		switch w := &n.Waits[i]; w.For {
+		case WaitsInput:
+		case WaitsApproval, WaitsWorker:
+			if why == "" || w.For == WaitsWorker { // approvals may be of no use for long, a worker is of use now
+				why = w.For
+			}
+		default:
+			return ""
+		}
+	}
+	return why
+}
+
+// StandsFor is what waits of a run are for, as the word of its status: "waits for a worker".
+func StandsFor(why string) string {
+	return "waits for " + strings.TrimPrefix(awaited(why, ""), "a person's ")
 }
 
 // Working is a task whose command is at work.

@@ -19,6 +19,30 @@ type Wait struct {
 // Took is how long the wait took.
 func (w *Wait) Took() time.Duration { return w.End.Sub(w.Start) }
 
+// Text is what is waited for, in words.
+func (w *Wait) Text() string { return awaited(w.For, "") }
+
+// State is the state of the task meanwhile.
+func (w *Wait) State() TaskState {
+	switch w.For {
+	case WaitsApproval:
+		return TaskDeferred
+	case WaitsAttempt:
+		return TaskRetrying
+	}
+	return TaskQueued
+}
+
+// LongestWaits are the waits that a drawing of the run has room for, the longest first: no waits for a turn, since all items of a
+// matrix wait for theirs together.
+func LongestWaits(all []Wait, most int) []Wait {
+	list := slices.DeleteFunc(slices.Clone(all), func(w Wait) bool { return w.For == WaitsTurn || w.Took() < leastWait })
+	slices.SortStableFunc(list, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(b.Took(), a.Took()), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task))
+	})
+	return list[:min(len(list), most)]
+}
+
 // A WaitFold folds the events of a run into its waits.
 type WaitFold struct {
 	Ended   []Wait
