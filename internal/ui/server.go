@@ -63,6 +63,7 @@ func New(ctx context.Context, s Stores, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	s.Compare.Objects = remembering(s.Compare.Objects)
 	g := newGuard(o.Secret)
 	g.used = o.Used
 	return &Server{
