@@ -105,11 +105,7 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	if bare := b.Table.BareNote(); bare != "" {
 		t.Notes = append(t.Notes, bare)
 	}
-	for _, r := range b.Table.Rows {
-		for _, note := range r.Notes {
-			t.Notes = append(t.Notes, strings.TrimSpace(r.Side+" "+r.Item)+": "+note)
-		}
-	}
+	t.Notes = append(t.Notes, b.Table.Remarks()...)
 	if n := len(t.Notes); n > maxTrials {
 		t.Notes = append(t.Notes[:maxTrials], fmt.Sprintf("and %d more notes", n-maxTrials))
 	}
