@@ -141,6 +141,9 @@ func TestSweepIsOneChart(t *testing.T) {
 			if tab.Eval("document.documentElement.scrollWidth", &wide); wide > 360 {
 				t.Errorf("%s is %d wide in a window of 360", path, wide)
 			}
+			if tab.Eval(`Math.max(0, ...[...document.querySelectorAll("svg.chart")].map(e => e.parentElement.scrollWidth - e.parentElement.clientWidth))`, &wide); wide > 0 {
+				t.Errorf("%s: %d pixels of a chart run out of it in a window of 360", path, wide)
+			}
 			keepShot(t, tab, "curves"+urlOf(path[13:]), 360, true)
 		}
 	})

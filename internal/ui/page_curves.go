@@ -78,7 +78,7 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 	}
 	columns := []column{{name: "Line", key: "line"}}
 	for _, name := range b.Params {
-		columns = append(columns, column{name: name})
+		columns = append(columns, column{name: name, class: "opt"})
 	}
 	columns = append(columns, column{name: "At " + c.X + " " + c.Place, key: "at", class: "num here"},
 		column{name: "Least", key: "least", class: "num"}, column{name: "Greatest", key: "greatest", class: "num"},
@@ -94,8 +94,8 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 		if name == "" {
 			name = p.Task
 		}
-		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), h.Line(name))),
-			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "") }),
+		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
+			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "opt") }),
 			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), starred(leasts[i], better == compare.Lower && anywhere[i]),
 			starred(greatests[i], better == compare.Higher && anywhere[i]), starred(lasts[i], last[i]))
 	}

@@ -209,12 +209,20 @@ func (q queueState) section(f *frame, now time.Time) h.Node {
 		h.If(len(q.Waiting) > 0 && len(q.Running) == 0, h.El("p.note",
 			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "),
 			h.El("code", h.Text(command)))),
-		jobs("Waiting, in the order in which workers take them", q.Waiting,
-			heads("Task", "Status", "Since.when", "Asks for"), func(r queue.Row) h.Node {
-				return jobLine(f, r.Job, h.El("td", state(jobState(r.Job))), cell("td.when", stamp(r.CreatedAt.Time)),
-					tagged("td", "asks for", r.Job.Rank()+" "+r.Job.Demands()))
-			}),
+		q.waiting(f),
 		q.failed(f))
+}
+
+// waiting is the jobs that no worker has; what they ask for is a column if any of them asks for something.
+func (q queueState) waiting(f *frame) h.Node {
+	asks := func(r queue.Row) string { return strings.TrimSpace(r.Job.Rank() + " " + r.Job.Demands()) }
+	columns, asked := []string{"Task", "Status", "Since.when"}, slices.ContainsFunc(q.Waiting, func(r queue.Row) bool { return asks(r) != "" })
+	if asked {
+		columns = append(columns, "Asks for")
+	}
+	return jobs("Waiting, in the order in which workers take them", q.Waiting, heads(columns...), func(r queue.Row) h.Node {
+		return jobLine(f, r.Job, h.El("td", state(jobState(r.Job))), cell("td.when", stamp(r.CreatedAt.Time)), h.If(asked, tagged("td", "asks for", asks(r))))
+	})
 }
 
 func (q queueState) failed(f *frame) h.Node {

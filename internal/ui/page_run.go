@@ -155,7 +155,7 @@ func (l *taskList) lines(f *frame) h.Node {
 func (l *taskList) table(f *frame) h.Node {
 	columns := sortHeads(f, listColumns)
 	if l.Whole {
-		columns = h.Group{columns, heads("Execution", "Key")}
+		columns = h.Group{columns, heads("Execution.id", "Key.id")}
 	}
 	return scroll("", h.El("table.tasks.flow", h.If(l.Whole, h.ID("list")),
 		h.El("caption.away", h.Text("The tasks of the run")),

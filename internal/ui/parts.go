@@ -133,6 +133,11 @@ func breakable(name string) h.Node {
 	return list
 }
 
+// breakableItem is the name of an item, which may break behind its commas.
+func breakableItem(name string) h.Node {
+	return h.Map(strings.SplitAfter(name, ","), func(s string) h.Node { return h.Group{h.Line(s), h.If(strings.HasSuffix(s, ","), h.El("wbr"))} })
+}
+
 // block is text of several lines, which can be scrolled.
 func block(class string, children ...h.Node) h.Node {
 	return h.El("pre", h.Class(class), h.Attr("tabindex", "0"), h.Group(children))

@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Secret     []byte // of SecretSize bytes; nil: a new one
 	Repository string // as a command line names it
+	Root       string // its path or address in full; "": Repository is that
 	Version    string // of e3
 	Now        func() time.Time
 	// Used is called after a ticket was used; nil: nothing is.
