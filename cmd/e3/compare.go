@@ -218,10 +218,8 @@ func writeTable(w io.Writer, t *compare.Table) {
 	if note := t.BareNote(); note != "" {
 		fmt.Fprintln(w, human.Line(note))
 	}
-	for _, r := range t.Rows {
-		for _, note := range r.Notes {
-			fmt.Fprintf(w, "%s: %s\n", human.Line(strings.TrimSpace(r.Side+" "+r.Item)), human.Line(note))
-		}
+	for _, note := range t.Remarks() {
+		fmt.Fprintln(w, human.Line(note))
 	}
 }
 

@@ -39,6 +39,8 @@ see. In B the workspace may be left out where it is that of A: @, @-1, @next.
 With --commit, sides are branches of git, or commits by the beginning of their names: main, 3f9a2c1, HEAD, prod@main. A side
 is the latest completed run that began there. What a branch means follows from the runs on record, not from the repository of git.
 
+Items of a matrix that differ alike are one line; --all has each on its own.
+
 Durations are shown, but do not count as differences, and neither does a result from the cache. Facts that neither side has
 kept, or that only a run can show, are marked as such. Nothing is written. With --exit-code the exit code is 1 if anything
 differs or cannot be compared, as that of "git diff".`,
@@ -65,7 +67,7 @@ differs or cannot be compared, as that of "git diff".`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.all, "all", false, "every change and every duration, not only the first and the notable ones")
+	f.BoolVar(&o.all, "all", false, "every change, every item and every duration, not only the first and the notable ones")
 	f.BoolVar(&o.commit, "commit", false, "A and B are commits or branches of git")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs")
 	return a.answers(cmd, compare.Difference{})

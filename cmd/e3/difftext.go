@@ -103,15 +103,26 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	if list.Unknown != "" {
 		t.line("  ? %s", human.Line(list.Unknown))
 	}
-	n := t.shown(len(list.Changes), mostChanges)
-	width := 0
-	for i := range list.Changes[:n] {
-		width = max(width, term.Columns(human.Line(list.Changes[i].Name)))
+	groups := list.Folded()
+	if t.all {
+		groups = compare.Single(list.Changes, func(c *compare.DatasetChange) string { return c.Name })
 	}
-	for i := range list.Changes[:n] {
-		c := &list.Changes[i]
-		name := human.Line(c.Name)
-		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-term.Columns(name)), datasetText(c))
+	n := t.shown(len(groups), mostChanges)
+	width := 0
+	for i := range groups[:n] {
+		width = max(width, term.Columns(human.Line(groups[i].Name())))
+	}
+	for i := range groups[:n] {
+		g := &groups[i]
+		c, name := g.First(), human.Line(g.Name())
+		text := datasetText(c)
+		for _, other := range g.Changes[1:] {
+			if datasetText(other) != text {
+				text = "other content, which differs from item to item"
+			}
+		}
+		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-term.Columns(name)), text)
+		t.items(g.Items(), c.Name, false)
 		if c.Files != nil {
 			t.files(c.Files)
 		}
@@ -119,7 +130,7 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 			t.values("      ", c.Values)
 		}
 	}
-	t.more("  ", len(list.Changes)-n, "change")
+	t.more("  ", len(groups)-n, "change")
 }
 
 // datasetText describes the difference of a dataset.
@@ -235,19 +246,39 @@ func (t *diffText) tasks() {
 	if list.Unknown != "" {
 		t.line("  ? %s", human.Line(list.Unknown))
 	}
-	n := t.shown(len(list.Changes), mostChanges)
-	for i := range list.Changes[:n] {
-		c := &list.Changes[i]
+	groups := list.Folded()
+	if t.all {
+		groups = compare.Single(list.Changes, func(c *compare.TaskChange) string { return c.Name })
+	}
+	n := t.shown(len(groups), mostChanges)
+	for i := range groups[:n] {
+		g := &groups[i]
+		c := g.First()
 		text := ""
 		if c.Was != "" || c.Is != "" {
 			text = c.Was + " → " + c.Is
+			if c.Why != "" {
+				text += " (" + human.Line(c.Why) + ")"
+			}
 		}
-		t.line("  %s %s  %s", t.mark(c.Change), human.Line(c.Name), text)
+		t.line("  %s %s  %s", t.mark(c.Change), human.Line(g.Name()), text)
+		t.items(g.Items(), c.Name, len(c.Parts) > 0)
 		for j := range c.Parts {
 			t.part(&c.Parts[j])
 		}
 	}
-	t.more("  ", len(list.Changes)-n, "change")
+	t.more("  ", len(groups)-n, "change")
+}
+
+// items names the items that a line is about, and the one whose declaration is shown.
+func (t *diffText) items(items, first string, parts bool) {
+	switch {
+	case items == "":
+	case parts:
+		t.line("      %s; of %s:", human.Line(items), human.Line(first))
+	default:
+		t.line("      %s", human.Line(items))
+	}
 }
 
 // part shows a changed part of a declaration; of a text with many lines, the first lines that differ.
@@ -294,9 +325,10 @@ func (t *diffText) metrics() {
 		return
 	}
 	t.w.Section("Metrics")
-	for i := range t.d.Metrics {
-		m := &t.d.Metrics[i]
-		name := m.Task
+	list := t.d.FoldedMetrics()
+	for i := range list {
+		m := &list[i]
+		name := m.Family
 		if m.Entry != "" {
 			name += "." + m.Entry
 		}
@@ -307,8 +339,28 @@ func (t *diffText) metrics() {
 		if m.Unknown != "" {
 			t.line("    ? %s", human.Line(m.Unknown))
 		}
-		t.values("    ", &compare.Values{Changes: m.Changes, More: m.More})
+		n := t.shown(len(m.Rows), mostChanges)
+		tab := &render.Table{}
+		for k := range m.Rows[:n] {
+			c := &m.Rows[k]
+			row := []string{cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), c.DeltaText()}
+			if len(c.Items) > 0 {
+				row = append([]string{"[" + fewItems(c.Items) + "]"}, row...)
+			}
+			tab.Row(row...)
+		}
+		tab.Write(t.w, "    ")
+		t.more("    ", len(m.Rows)-n+m.More, "value")
 	}
+}
+
+// fewItems names the items that share a value.
+func fewItems(items []string) string {
+	const most = 3
+	if len(items) <= most {
+		return strings.Join(items, "; ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(items[:most], "; "), len(items)-most)
 }
 
 // values shows values that differ, by their keys.

@@ -128,9 +128,9 @@ func writeFamilies(w *render.Sheet, n *runview.Now) {
 	}
 }
 
-// writeSpent prints where the time of a run went. Of few commands the list of tasks says as much.
+// writeSpent prints where the time of a run went. Of few commands the list of tasks says as much, unless the run stood still.
 func writeSpent(w *render.Sheet, s *runview.Spent) {
-	if s == nil || s.Attempts <= saidAttempts {
+	if s == nil || s.Attempts <= saidAttempts && !s.Stood() {
 		return
 	}
 	w.Line("")
@@ -152,6 +152,17 @@ func writeSpent(w *render.Sheet, s *runview.Spent) {
 		}
 		w.Line("%s", text)
 	}
+	for i := range s.Waits {
+		x := &s.Waits[i]
+		text := fmt.Sprintf("    Waited for %s: %s", x.Text(), human.Duration(x.Took.Duration()))
+		if x.Tasks > 1 {
+			text += fmt.Sprintf(" together, %s, the longest %s", human.Count(x.Tasks, waitedUnit(x.For)), human.Duration(x.Longest.Duration()))
+		}
+		if x.Task != "" {
+			text += ", " + x.Task
+		}
+		w.Line("%s", text)
+	}
 	if len(s.Path) > 1 {
 		names := make([]string, len(s.Path))
 		for i := range s.Path {
@@ -159,4 +170,12 @@ func writeSpent(w *render.Sheet, s *runview.Spent) {
 		}
 		w.Line("    Critical path: %s", human.Few(names))
 	}
+}
+
+// waitedUnit is what waits for a thing are counted in: the whole run waits for the store.
+func waitedUnit(why string) string {
+	if why == runview.WaitsStore {
+		return "time"
+	}
+	return "task"
 }

@@ -128,7 +128,7 @@ func serveUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions)
 	}
 	to := ui.Start(ws)
 	origin := "http://" + l.Addr().String()
-	options := ui.Options{Secret: kept.Secret, Repository: a.here(), Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
+	options := ui.Options{Secret: kept.Secret, Repository: a.here(), Root: r.Root, Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
 	var s *ui.Server
 	announce := func() error {
 		doc := uiAddress{origin + s.Login(to), o.actions}
@@ -257,7 +257,7 @@ func exportUI(ctx context.Context, a *app, r *repo.Repo, ws string, o *uiOptions
 		}
 		return err
 	}
-	s := ui.New(ctx, uiStores(a, r), ui.Options{Repository: a.here(), Version: a.version(), Now: a.Now})
+	s := ui.New(ctx, uiStores(a, r), ui.Options{Repository: a.here(), Root: r.Root, Version: a.version(), Now: a.Now})
 	out, err := s.Export(ctx, ws, run.RunID, hidden, pageFolder(o.export))
 	if err != nil {
 		return err

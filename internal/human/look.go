@@ -53,3 +53,13 @@ func Statuses() []string {
 	}
 	return words
 }
+
+// meanings are statuses of tasks that do not explain themselves, in a few words.
+var meanings = map[string]string{
+	"deferred": "waits for approval", "waits": "not begun yet", "abandoned": "the run ended before its turn", "skipped": "needs what failed",
+	"allowed": "failed, as it may", "cached": "its result was there", "claimed": "a worker has taken it", "interrupted": "its run died meanwhile",
+	"retrying": "its next attempt follows",
+}
+
+// Meaning explains a status in a few words; "" where its word does.
+func Meaning(status string) string { return meanings[status] }

@@ -128,7 +128,7 @@ func TestKeyboardWalk(t *testing.T) {
 	for name, address := range walked {
 		tab.Go(address)
 		var want int
-		tab.Eval(`[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, [tabindex='0'], summary, iframe")].filter(e => e.tabIndex >= 0 && e.getClientRects().length && e.tagName !== "IFRAME").length`, &want)
+		tab.Eval(`[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, [tabindex='0'], summary, iframe")].filter(e => e.tabIndex >= 0 && e.getClientRects().length && e.checkVisibility() && e.tagName !== "IFRAME").length`, &want)
 		tab.Eval(`window.seen = new Set(); window.hidden_ = []; 1`, nil)
 		for i := range want + 3 {
 			tab.Press("Tab", 9)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/report"
@@ -21,6 +22,8 @@ type curvesBody struct {
 	Curves *report.Curves
 	Plots  []compare.Plot // to which lines refer
 	Params []string       // that differ between the plots
+	Axes   axes           // that the address chooses
+	Names  []string       // columns from which axes are chosen
 	Left   int            // charts that are not shown
 }
 
@@ -38,10 +41,12 @@ func (s *Server) curves(ctx context.Context, f *frame, t *trialsBody, sides []co
 		return nil, joinAskedIf(err, compare.ErrNoColumn)
 	}
 	b.Params = differing(b.Plots)
-	charts, notes, err := plotted(b.Plots, p.get("colour"))
+	b.Axes = axes{x: p.get("x"), y: chosenOf(p, "y")}
+	charts, notes, err := plotted(b.Plots, p.get("colour"), b.Axes)
 	if err != nil {
 		return nil, err
 	}
+	b.Names = charts.Columns()
 	b.Notes = append(b.Notes, notes...)
 	b.Charts = charts.Draw()
 	asked := p.get("chart")
@@ -64,6 +69,33 @@ func (s *Server) curves(ctx context.Context, f *frame, t *trialsBody, sides []co
 	return b, nil
 }
 
+// axes are columns of tables that are drawn in place of those that packages name; "" and none: these.
+type axes struct {
+	x string
+	y []string
+}
+
+func (a *axes) chosen() bool { return a.x != "" || len(a.y) > 0 }
+
+// of is how a plot is drawn with these axes. What has no axes of numbers stays as it is.
+func (a *axes) of(p record.Plot) record.Plot {
+	if strings.HasPrefix(p.Template, "confusion") || strings.HasPrefix(p.Template, "bar") {
+		return p
+	}
+	if a.x != "" && a.x != p.X {
+		p.X, p.XLabel = a.x, ""
+	}
+	if len(a.y) > 0 {
+		p.Y, p.YLabel = a.y, ""
+	}
+	return p
+}
+
+// chosenOf are the values of a key of the address, without empty ones.
+func chosenOf(p Place, key string) []string {
+	return slices.DeleteFunc(slices.Clone(p.Query[key]), func(s string) bool { return s == "" })
+}
+
 // look says how the address wants charts to be drawn.
 func (b *trialsBody) look(f *frame) report.Look {
 	return report.Look{LogX: f.Place.get("logx") != "", LogY: f.Place.get("logy") != "", Large: true, Values: !f.Static}
@@ -80,9 +112,9 @@ func differing(plots []compare.Plot) []string {
 }
 
 // plotted gathers the plots of several sides: one chart for each output, with a line for each side and item, named by
-// what tells it apart. Lines with the same value of the parameter colour, if it is given, have one colour. notes say what
+// what tells it apart, over the axes that are chosen. Lines with the same value of the parameter colour, if it is given, have one colour. notes say what
 // cannot be drawn.
-func plotted(plots []compare.Plot, colour string) (charts report.Charts, notes []string, err error) {
+func plotted(plots []compare.Plot, colour string, over axes) (charts report.Charts, notes []string, err error) {
 	sides, common := map[string]bool{}, map[string]int{}
 	for i := range plots {
 		sides[plots[i].Side] = true
@@ -102,7 +134,7 @@ func plotted(plots []compare.Plot, colour string) (charts report.Charts, notes [
 		if len(sides) > 1 {
 			words = []string{p.Side, words[0]}
 		}
-		at := report.Plotted{Task: base, Name: p.Name, Plot: p.Plot, Of: i}
+		at := report.Plotted{Task: base, Name: p.Name, Plot: over.of(p.Plot), Of: i}
 		if line := strings.TrimSpace(strings.Join(words, " ")); line != "" {
 			at.Task = base + "[" + line + "]"
 		}
@@ -131,7 +163,7 @@ func plotted(plots []compare.Plot, colour string) (charts report.Charts, notes [
 // WriteCharts writes the plots of several sides as a file of their own.
 func WriteCharts(w io.Writer, title string, plots []compare.Plot, o Options) error {
 	f := &frame{Title: human.Line(title), Place: at("charts"), Repository: o.Repository, Version: o.Version, Made: o.Now(), Alone: true, to: func(Place) string { return "" }}
-	charts, notes, err := plotted(plots, "")
+	charts, notes, err := plotted(plots, "", axes{})
 	if err != nil {
 		return err
 	}

@@ -59,10 +59,10 @@ func TestSweepIsOneChart(t *testing.T) {
 	if n := strings.Count(page, "data-x="); n != 24 {
 		t.Errorf("%d lines, want 24 in one chart", n)
 	}
-	wantIn(t, page, ">prod@ depth=8,rate=1</text>", ">prod@-1 depth=2,rate=0.001</text>", `<option value="depth=4">4</option>`, "Other charts", "predicted by actual of prod@ depth=2,rate=0.001",
+	wantIn(t, page, ">prod@ depth=8,rate=1</text>", ">prod@-1 depth=2,rate=0.001</text>", `value="depth=4"> 4</label>`, "Other charts", "predicted by actual of prod@ depth=2,rate=0.001",
 		"e3 compare /srv/e3 prod@ prod@-1 --plots curves.html")
 	page = b.page("/experiments?view=curves&sides=prod@&where=depth%3D4&where=&colour=rate&logy=1&at=40")
-	wantIn(t, page, `<option value="depth=4" selected>4</option>`, "At step 40", ">rate=0.01</text>", `<option value="rate" selected>`, "--where depth=4")
+	wantIn(t, page, `value="depth=4" checked> 4</label>`, "At step 40", ">rate=0.01</text>", `<option value="rate" selected>`, "--where depth=4")
 	if n := strings.Count(page, "data-x="); n != 4 {
 		t.Errorf("%d lines of depth 4, want 4", n)
 	}
@@ -140,6 +140,9 @@ func TestSweepIsOneChart(t *testing.T) {
 			var wide int
 			if tab.Eval("document.documentElement.scrollWidth", &wide); wide > 360 {
 				t.Errorf("%s is %d wide in a window of 360", path, wide)
+			}
+			if tab.Eval(`Math.max(0, ...[...document.querySelectorAll("svg.chart")].map(e => e.parentElement.scrollWidth - e.parentElement.clientWidth))`, &wide); wide > 0 {
+				t.Errorf("%s: %d pixels of a chart run out of it in a window of 360", path, wide)
 			}
 			keepShot(t, tab, "curves"+urlOf(path[13:]), 360, true)
 		}

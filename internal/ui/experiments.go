@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"e3/internal/human"
@@ -60,7 +59,7 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	for _, w := range words {
 		command = append(command, human.Quoted(w))
 	}
-	chosen := slices.DeleteFunc(slices.Clone(p.Query["where"]), func(s string) bool { return s == "" })
+	chosen := chosenOf(p, "where")
 	if t.Where, err = compare.ParseWhere(chosen); err != nil {
 		return nil, joinAsked(err)
 	}
@@ -106,11 +105,7 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	if bare := b.Table.BareNote(); bare != "" {
 		t.Notes = append(t.Notes, bare)
 	}
-	for _, r := range b.Table.Rows {
-		for _, note := range r.Notes {
-			t.Notes = append(t.Notes, strings.TrimSpace(r.Side+" "+r.Item)+": "+note)
-		}
-	}
+	t.Notes = append(t.Notes, b.Table.Remarks()...)
 	if n := len(t.Notes); n > maxTrials {
 		t.Notes = append(t.Notes[:maxTrials], fmt.Sprintf("and %d more notes", n-maxTrials))
 	}

@@ -12,6 +12,7 @@ import (
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
+	"e3/workspace"
 )
 
 // Bounds of the failures that a page explains.
@@ -39,6 +40,7 @@ type latestFailure struct {
 	run    string
 	ended  bool
 	tasks  runview.FailedTasks
+	work   runview.AtWork
 	reader *explain.FailureReader
 	shown  *explain.Failures
 }
@@ -76,6 +78,28 @@ func (s *Server) latestFailures(ctx context.Context, r *runview.Report) (*explai
 	x.shown = x.reader.Read(ctx, r.WorkspaceName, tasks, maxOfCard)
 	x.ended = !live && !slices.ContainsFunc(x.shown.Groups, func(g explain.FailureGroup) bool { return g.Fault != "" })
 	return x.shown, nil
+}
+
+// stands is what a workspace's latest run waits for while no command is at work; "": one is, or the run has ended. The failures of
+// the run are known.
+func (s *Server) stands(ctx context.Context, st *workspace.Status) (string, error) {
+	why := runview.WaitsWorker
+	switch {
+	case st.Run == nil || !st.Run.Live || len(st.Run.Queued)+len(st.Deferred) == 0:
+		return "", nil
+	case len(st.Run.Queued) == 0:
+		why = runview.WaitsApproval
+	}
+	s.lately.mu.Lock()
+	defer s.lately.mu.Unlock()
+	x := s.lately.of[st.Run.WorkspaceName]
+	if x == nil || x.run != st.Run.RunID {
+		return "", nil // a later view has them
+	}
+	if working, err := x.work.Read(ctx, s.stores.Runs, st.Run); err != nil || working > 0 {
+		return "", err
+	}
+	return why, nil
 }
 
 func (s *Server) failureReader() *explain.FailureReader {

@@ -76,7 +76,7 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	if b.Results, err = s.results(ctx, m); err != nil {
 		return nil, err
 	}
-	b.timeline(f, m.spans.All(r, now))
+	b.timeline(f, m, now)
 	if err := s.graph(ctx, f, m, b.runBody); err != nil {
 		return nil, err
 	}

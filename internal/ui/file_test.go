@@ -239,7 +239,7 @@ func TestBareRun(t *testing.T) {
 	a.run.Total, a.run.Done = 5, 1
 	a.run.Tasks = []runview.TaskReport{{Task: "a", State: runview.TaskRunning, ExecutionID: "x", StartedAt: moment.At(now)}, {Task: "b"}}
 	a.run.Provenance = &record.Provenance{Steps: []record.Step{{By: "bob@far", Repository: "/r", ImportedAt: now, ImportedBy: "ann@mill"}}}
-	wantIn(t, a.page(), "running", "1 of 5 tasks have come to an end.", "1h00m so far", "not in the repository in a form that can be drawn",
+	wantIn(t, a.page(), "running", "1 of 5 tasks done.", "1h00m so far", "not in the repository in a form that can be drawn",
 		"from bob@far:/r on 2026-11-20 by ann@mill", "<b>4</b> waits")
 }
 

@@ -19,6 +19,7 @@ type frame struct {
 	Pause      string // address of the same page, paused or live again
 	Notes      []string
 	Repository string
+	Root       string // of the repository, in full
 	Version    string
 	Made       time.Time
 	Static     bool   // a file, without a server
@@ -43,7 +44,7 @@ type tab struct {
 }
 
 func (s *Server) frame(p Place, to linker) *frame {
-	f := &frame{Place: p, Workspace: p.get("w"), Repository: s.o.Repository, Version: s.o.Version, Made: s.o.Now(), to: to}
+	f := &frame{Place: p, Workspace: p.get("w"), Repository: s.o.Repository, Root: s.o.Root, Version: s.o.Version, Made: s.o.Now(), to: to}
 	if s.o.Actions != nil {
 		f.Token = s.guard.formToken()
 	}

@@ -189,7 +189,7 @@ func (r *model) wire(ctx context.Context, s *Stores) error {
 // where says where the time went, by the events so far; tasks at work count until now.
 func (r *model) where(now time.Time) *runview.Spent {
 	if r.spentAt != r.at.Seq {
-		r.spent, r.spentAt = runview.SpentOf(r.graph, r.spans.All(r.report, now), r.report, now), r.at.Seq
+		r.spent, r.spentAt = runview.SpentOf(r.graph, &r.spans, r.report, now), r.at.Seq
 	}
 	return r.spent
 }

@@ -22,6 +22,7 @@ import (
 type workspacesBody struct {
 	List     []*workspace.Status
 	Failures []*explain.Failures // of the latest run of each
+	Stands   []string            // what the latest run of each waits for while no command is at work
 	Now      time.Time
 }
 
@@ -49,7 +50,11 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 				return nil, err
 			}
 		}
-		b.List, b.Failures = append(b.List, st), append(b.Failures, failures)
+		stands, err := s.stands(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		b.List, b.Failures, b.Stands = append(b.List, st), append(b.Failures, failures), append(b.Stands, stands)
 	}
 	return b, nil
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
 )
@@ -86,7 +87,7 @@ func (f *frame) main(body h.Node) h.Node {
 }
 
 func (f *frame) foot() h.Node {
-	about := h.Group{h.Line(f.Repository), h.Text(" · e3 "), h.Line(f.Version)}
+	about := h.Group{h.Line(cmp.Or(f.Root, f.Repository)), h.Text(" · e3 "), h.Line(f.Version)}
 	switch {
 	case f.Static:
 		about = append(about, h.Text(" · made on "+f.Stamp(f.Made)),

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 
+	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
@@ -14,7 +15,7 @@ func (b *compareBody) page(f *frame) h.Node {
 	if b.D == nil {
 		return append(head, h.El("p.lead", h.Text("There is only one run yet.")))
 	}
-	return append(head, b.sides(f), h.If(!b.D.Differs, h.El("p.lead", h.Text("Nothing differs but times."))),
+	return append(head, b.said(), b.sides(f),
 		section("params", "Inputs and parameters", datasets(&b.D.Inputs)),
 		b.metrics(),
 		section("outputs", "Outputs", datasets(&b.D.Outputs)),
@@ -66,13 +67,31 @@ func (b *compareBody) sides(f *frame) h.Node {
 		}))
 }
 
-// datasets are the inputs or the outputs that differ.
+// said is what changed, in a few lines.
+func (b *compareBody) said() h.Node {
+	said := b.D.Said()
+	if d := &b.D.Durations; d.RunWasMs > 0 && d.RunIsMs > 0 {
+		said = append(said, fmt.Sprintf("Duration: %s → %s", millis(d.RunWasMs), millis(d.RunIsMs)))
+	}
+	return section("said", "What changed", h.If(!b.D.Differs, h.El("p.lead", h.Text("Nothing differs but times."))), items(said, h.Class("plain")))
+}
+
+// datasets are the inputs or the outputs that differ, items that differ alike as one.
 func datasets(d *compare.Datasets) h.Node {
 	rows := make(h.Group, 0, len(d.Changes))
-	for i := range d.Changes {
-		c := &d.Changes[i]
-		rows = append(rows, h.El("tr", rowHead(h.Line(c.Name)), cell("td", string(c.Change)),
-			tagged("td", "A", datasetText(c.Was)), tagged("td", "B", datasetText(c.Is))))
+	for _, g := range d.Folded() {
+		c := g.First()
+		was, is := datasetText(c.Was), datasetText(c.Is)
+		for _, other := range g.Changes[1:] {
+			was, is = common(was, datasetText(other.Was)), common(is, datasetText(other.Is))
+		}
+		rows = append(rows, h.El("tr", itemHead(g.Name(), g.Items(), nil), cell("td", string(c.Change)),
+			tagged("td", "A", was), tagged("td", "B", is)))
+		if c.Values != nil {
+			rows = append(rows, h.Map(c.Values.Changes, func(v compare.Metric) h.Node {
+				return h.El("tr.sub", rowHead(h.Line(v.Key)), cell("td", string(v.Change)), tagged("td", "A", figures.Short(v.Was)), tagged("td", "B", figures.Short(v.Is)))
+			}))
+		}
 		if c.Files != nil {
 			rows = append(rows, h.Map(c.Files.Changes, func(x compare.FileChange) h.Node {
 				return h.El("tr.sub", rowHead(h.Line(x.Path)), cell("td", string(x.Change)), h.El("td"), h.El("td"))
@@ -83,6 +102,23 @@ func datasets(d *compare.Datasets) h.Node {
 		h.If(len(rows) > 0, table("Values that differ", "flow", "", heads("Name", "Change", "A", "B"), rows)),
 		sameNote(len(d.Changes), d.Same, d.Unknown),
 	}
+}
+
+// common is a text of all items; they differ in it if it has an ellipsis.
+func common(a, b string) string {
+	if a == b {
+		return a
+	}
+	return "differs from item to item"
+}
+
+// itemHead is the head of a row of a task, or of items of a family, which it names.
+func itemHead(name, items string, url func(string) h.Node) h.Node {
+	label := h.Line(name)
+	if url != nil && items == "" {
+		label = url(name)
+	}
+	return rowHead(label, h.If(items != "", h.El("br"), dim(items)))
 }
 
 // sameNote says how many are alike, apart from the differing ones, and what cannot be compared.
@@ -98,42 +134,59 @@ func (b *compareBody) metrics() h.Node {
 	if len(b.D.Metrics) == 0 {
 		return section("metrics", "Metrics", note("No metric differs."))
 	}
-	return section("metrics", "Metrics", h.El("div.cards", h.Map(b.D.Metrics, func(m compare.Metrics) h.Node {
-		title, unknown := m.Task, m.Unknown
-		if m.Entry != "" {
-			title += " · " + m.Entry
-		}
-		if m.File != "" {
-			title += " · " + m.File
-		}
-		said := sameText(len(m.Changes), m.Same)
-		if m.More > 0 {
-			said += fmt.Sprintf(", %d more differ", m.More)
-		}
-		if unknown != "" {
-			said += "; " + unknown
-		}
-		var was, is []string
-		for _, c := range m.Changes {
-			was, is = append(was, figures.Short(c.Was)), append(is, figures.Short(c.Is))
-		}
-		wasAligned, isAligned := alignedTexts(was), alignedTexts(is)
-		rows := make(h.Group, len(m.Changes))
-		for i, c := range m.Changes {
-			rows[i] = h.El("tr", rowHead(h.Line(c.Key)), h.El("td.num", h.Attr("title", figures.Text(c.Was)), wasAligned[i]),
-				h.El("td.num", h.Attr("title", figures.Text(c.Is)), isAligned[i]), number(c.DeltaText()))
-		}
-		return h.El("article.figure", h.El("h3", h.Line(title)),
-			table("Metrics that differ", "", "", heads("Key", "A.num", "B.num", "Change.num"), rows), note(said))
-	})))
+	return section("metrics", "Metrics", h.El("div.cards", h.Map(b.D.FoldedMetrics(), metricsCard)))
+}
+
+// maxMetricRows bounds the rows of a family that are open at first.
+const maxMetricRows = 12
+
+// metricsCard is the metrics of a file of a task, or of the items of a family, that differ.
+func metricsCard(m compare.MetricsOf) h.Node {
+	title, family := m.Family, false
+	for i := range m.Rows {
+		family = family || len(m.Rows[i].Items) > 0
+	}
+	if m.Entry != "" {
+		title += " · " + m.Entry
+	}
+	if m.File != "" {
+		title += " · " + m.File
+	}
+	said := sameText(len(m.Rows), m.Same)
+	if m.More > 0 {
+		said += fmt.Sprintf(", %d more differ", m.More)
+	}
+	if m.Unknown != "" {
+		said += "; " + m.Unknown
+	}
+	var was, is []string
+	for _, c := range m.Rows {
+		was, is = append(was, figures.Short(c.Was)), append(is, figures.Short(c.Is))
+	}
+	wasAligned, isAligned := alignedTexts(was), alignedTexts(is)
+	rows := make(h.Group, len(m.Rows))
+	for i := range m.Rows {
+		c := &m.Rows[i]
+		rows[i] = h.El("tr", rowHead(h.Line(c.Key)), h.If(family, cell("td", human.Few(c.Items))), h.El("td.num", h.Attr("title", figures.Text(c.Was)), wasAligned[i]),
+			h.El("td.num", h.Attr("title", figures.Text(c.Is)), isAligned[i]), number(c.DeltaText()))
+	}
+	columns := heads("Key", "A.num", "B.num", "Change.num")
+	if family {
+		columns = heads("Key", "Item", "A.num", "B.num", "Change.num")
+	}
+	shown := func(rows h.Group) h.Node { return table("Metrics that differ", "", "", columns, rows) }
+	first := min(len(rows), maxMetricRows)
+	return h.El("article.figure", h.El("h3", h.Line(title)), shown(rows[:first]),
+		h.If(len(rows) > first, h.El("details.folded", h.El("summary", h.Text(human.Count(len(rows)-first, "more value")+" that differ")), shown(rows[first:]))), note(said))
 }
 
 func (b *compareBody) tasks(f *frame) h.Node {
 	t := &b.D.Tasks
-	outcome := func(side, status string) h.Node {
-		return h.El("td", h.Attr("data-l", side), h.If(status != "", state(status)))
+	outcome := func(side, status, why string) h.Node {
+		return h.El("td", h.Attr("data-l", side), h.If(status != "", state(status)), h.If(why != "" && status != "" && status != "success", h.Text(" "), dim(why)))
 	}
-	rows := h.Map(t.Changes, func(c compare.TaskChange) h.Node {
+	rows := h.Map(t.Folded(), func(g compare.Alike[compare.TaskChange]) h.Node {
+		c := g.First()
 		parts := h.Map(c.Parts, func(p compare.Part) h.Node {
 			what := p.Part
 			if p.Name != "" {
@@ -141,8 +194,16 @@ func (b *compareBody) tasks(f *frame) h.Node {
 			}
 			return h.Group{h.El("br"), dim(fmt.Sprintf("%s: %s → %s", what, p.Was, p.Is))}
 		})
-		return h.El("tr", rowHead(f.taskLink(c.Name)), h.El("td", h.Text(string(c.Change)), parts), outcome("A", c.Was),
-			outcome("B", c.Is))
+		said := string(c.Change)
+		if len(g.Names) > 1 && len(c.Parts) > 0 {
+			said += ", for example " + g.Names[0]
+		}
+		whyWas, whyIs := c.Why, c.Why
+		if c.Is != "" && c.Is != "success" {
+			whyWas = ""
+		}
+		return h.El("tr", itemHead(g.Name(), g.Items(), func(name string) h.Node { return f.taskLink(name) }), h.El("td", h.Line(said), parts),
+			outcome("A", c.Was, whyWas), outcome("B", c.Is, whyIs))
 	})
 	return section("tasks", "Tasks",
 		h.If(len(t.Changes) > 0, table("Tasks that differ", "flow", "", heads("Task", "Change", "A", "B"), rows)),
@@ -151,14 +212,19 @@ func (b *compareBody) tasks(f *frame) h.Node {
 
 func (b *compareBody) durations(f *frame) h.Node {
 	d := &b.D.Durations
-	rows := h.Map(d.Tasks, func(t compare.Duration) h.Node {
-		ratio := textIf(t.Ratio != 0, fmt.Sprintf("%.2f", t.Ratio))
-		return h.El("tr", h.If(t.Notable, h.Class("now")), rowHead(f.taskLink(t.Task, "view", taskHistory)),
-			number(millis(t.WasMs)), number(millis(t.IsMs)),
-			h.El("td.num", h.Text(ratio), h.If(t.Notable, h.Text(" "), h.El("b", h.Text("!")), away(" notable"))))
+	rows := h.Map(d.Folded(), func(t compare.FamilyTimes) h.Node {
+		ratio, name := textIf(t.Was > 0, fmt.Sprintf("%.2f", float64(t.Is)/float64(max(t.Was, 1)))), h.Line(t.Name)
+		if t.Tasks == 1 {
+			name = f.taskLink(t.Name, "view", taskHistory)
+		} else {
+			name = h.Group{name, h.Text(" "), dim(human.Count(t.Tasks, "item"))}
+		}
+		return h.El("tr", h.If(t.Notable > 0, h.Class("now")), rowHead(name),
+			number(millis(t.Was)), number(millis(t.Is)),
+			h.El("td.num", h.Text(ratio), h.If(t.Notable > 0, h.Text(" "), h.El("b", h.Text("!")), away(" notable"))))
 	})
 	return section("dur", "Durations",
 		h.If(len(d.Tasks) > 0,
-			table("Durations that differ", "", "", heads("Task", "A.num", "B.num", "Ratio.num"), rows)),
+			table("Durations that differ", "", "", heads("Task or family", "A.num", "B.num", "Ratio.num"), rows)),
 		note(fmt.Sprintf("All tasks together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
 }

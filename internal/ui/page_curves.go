@@ -11,6 +11,9 @@ import (
 )
 
 func (b *curvesBody) page(f *frame) h.Node {
+	if len(b.Charts) == 0 && b.Axes.chosen() {
+		return b.around(f, nil, h.El("p.lead", h.Text("No table has these columns. "), link(f.With("x", "", "y", ""), h.Text("Draw them as declared"))))
+	}
 	if len(b.Charts) == 0 {
 		return b.around(f, nil, h.El("p.lead", h.Text("No output of these is marked as a plot. A task marks one with: "),
 			h.El("code", h.Text("out: {curve: {file: curve.csv, kind: plot}}"))))
@@ -40,8 +43,14 @@ func (b *curvesBody) axes(f *frame) h.Node {
 	if b.Curves == nil {
 		return nil
 	}
+	ys := make([]option, len(b.Names))
+	for i, name := range b.Names {
+		ys[i] = option{name, name, slices.Contains(b.Axes.y, name)}
+	}
 	return h.Group{
 		hidden("chart", f.Place.get("chart")),
+		h.If(len(b.Names) > 2 || b.Axes.chosen(), choose("Across", "x", b.Axes.x, "as declared", b.Names), h.Text(" "),
+			several("Up", "y", "as declared", ys), h.Text(" ")),
 		choose("Colour", "colour", f.Place.get("colour"), "each line", b.Params), h.Text(" "), logAxes(f), h.Text(" "),
 		input("Values at "+b.Curves.X, "at", f.Place.get("at"), 8, h.Attr("placeholder", b.Curves.Last)), h.Text(" "),
 	}
@@ -69,7 +78,7 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 	}
 	columns := []column{{name: "Line", key: "line"}}
 	for _, name := range b.Params {
-		columns = append(columns, column{name: name})
+		columns = append(columns, column{name: name, class: "opt"})
 	}
 	columns = append(columns, column{name: "At " + c.X + " " + c.Place, key: "at", class: "num here"},
 		column{name: "Least", key: "least", class: "num"}, column{name: "Greatest", key: "greatest", class: "num"},
@@ -85,8 +94,8 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 		if name == "" {
 			name = p.Task
 		}
-		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), h.Line(name))),
-			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "") }),
+		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
+			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "opt") }),
 			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), starred(leasts[i], better == compare.Lower && anywhere[i]),
 			starred(greatests[i], better == compare.Higher && anywhere[i]), starred(lasts[i], last[i]))
 	}
@@ -137,23 +146,40 @@ func choose(label, name, chosen, none string, names []string) h.Node {
 		h.If(none != "", option("", none)), h.Map(names, func(s string) h.Node { return option(s, s) })))
 }
 
-// choices choose rows by the values of their parameters.
+// choices choose rows by the values of their parameters, of each any number.
 func (b *trialsBody) choices() h.Node {
 	const mostChoices, mostValues = 12, 80
 	return h.Map(b.Choices[:min(len(b.Choices), mostChoices)], func(c compare.Choice) h.Node {
-		var chosen string
-		names := make([]string, 0, len(c.Values))
+		values := make([]option, 0, len(c.Values))
 		for _, v := range c.Values[:min(len(c.Values), mostValues)] {
-			names = append(names, v)
-			if slices.Contains(b.Where[c.Name], v) {
-				chosen = v
-			}
+			values = append(values, option{c.Name + "=" + v, v, slices.Contains(b.Where[c.Name], v)})
 		}
-		return h.Group{h.El("label", h.Line(c.Name), h.Text(" "), h.El("select", h.Attr("name", "where"), h.El("option", h.Attr("value", ""), h.Text("all")),
-			h.Map(names, func(v string) h.Node {
-				return h.El("option", h.Attr("value", c.Name+"="+v), h.If(v == chosen, h.Flag("selected")), h.Line(human.Truncate(v, 40)))
-			}))), h.Text(" ")}
+		return h.Group{several(c.Name, "where", "all", values), h.Text(" ")}
 	})
+}
+
+// option is one of several things that can be chosen.
+type option struct {
+	value, text string
+	chosen      bool
+}
+
+// several is a choice of any number of things, which opens without a script; all is the word for no choice.
+func several(label, name, all string, options []option) h.Node {
+	var chosen []string
+	boxes := h.Map(options, func(o option) h.Node {
+		if o.chosen {
+			chosen = append(chosen, human.Truncate(o.text, 40))
+		}
+		return h.El("label.check", h.El("input", h.Attr("type", "checkbox"), h.Attr("name", name), h.Attr("value", o.value),
+			h.If(o.chosen, h.Flag("checked"))), h.Text(" "), h.Line(human.Truncate(o.text, 40)))
+	})
+	said := all
+	if len(chosen) > 0 {
+		said = strings.Join(chosen, ", ")
+	}
+	return h.El("details.choice", h.El("summary", h.Line(label), h.Text(": "), h.El("b", h.Line(human.Truncate(said, 60)))),
+		h.El("div", h.Attr("role", "group"), h.Attr("aria-label", label), boxes))
 }
 
 func textOr(is bool, text, other string) string {

@@ -32,7 +32,7 @@ func (b *trialsBody) around(f *frame, inputs h.Node, parts ...h.Node) h.Node {
 			checkbox("all", "parameters that are the same, too", f.Place.get("all") != ""), h.Text(" ")), button("Show"))
 	var views []tab
 	for _, v := range []struct{ name, view string }{{"Table", ""}, {"Curves", trialsCurves}, {"Scatter", trialsScatter}} {
-		views = append(views, tab{v.name, f.With("view", v.view, "page", "", "cols", "", "sort", "", "colour", ""), v.view == view})
+		views = append(views, tab{v.name, f.With("view", v.view, "page", "", "cols", "", "sort", "", "colour", "", "x", "", "y", ""), v.view == view})
 	}
 	return h.Group{
 		h.El("h1", h.Text("Experiments")), h.If(len(quick) > 1, navigation("streams", "Families of workspaces", quick)),
@@ -58,7 +58,7 @@ func (b *trialsBody) quick(f *frame) []tab {
 	}
 	var list []tab
 	for _, p := range patterns {
-		list = append(list, tab{p, f.With("sides", p, "sort", "", "where", "", "page", "", "cols", "", "chart", "", "family", ""), p == b.Sides})
+		list = append(list, tab{p, f.With("sides", p, "sort", "", "where", "", "page", "", "cols", "", "chart", "", "family", "", "x", "", "y", ""), p == b.Sides})
 	}
 	return list
 }

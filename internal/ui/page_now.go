@@ -154,7 +154,7 @@ func (b *runBody) spent(f *frame) h.Node {
 	}
 	families := s.Families[:min(len(s.Families), shownFamilies)]
 	byFamily := h.Node(nil)
-	if len(s.Families) > 1 || s.Families[0].Attempts > 1 {
+	if s.Attempts > 1 {
 		byFamily = table("", "tasks", "Time by family of tasks", heads("Family", "Attempts.num.opt", "Together.num", "Longest.num"),
 			h.Map(families, func(x runview.FamilyTime) h.Node {
 				longest := f.With("view", "", "by", "", "page", "", "q", x.Name, "sort", "-duration")
@@ -162,9 +162,26 @@ func (b *runBody) spent(f *frame) h.Node {
 					number(human.Duration(x.Longest.Duration())))
 			}))
 	}
-	return section("path", "Where the time went", note(s.Text()), drawCores(&s.Cores), byFamily,
+	return section("path", "Where the time went", note(s.Text()), h.If(s.Attempts > 0, drawCores(&s.Cores)), b.waited(f), byFamily,
 		h.If(len(s.Families) > len(families), note(fmt.Sprintf("%s took less.", human.Count(len(s.Families)-len(families), "more family's tasks")))),
 		b.path(f))
+}
+
+// waited shows what tasks waited for, unless nothing but their turn, for which cores speak.
+func (b *runBody) waited(f *frame) h.Node {
+	if list := b.Spent.Waits; len(list) == 0 || len(list) == 1 && list[0].For == runview.WaitsTurn && !b.Spent.Stood() {
+		return nil
+	}
+	return table("", "tasks flow", "What tasks waited for", heads("Waited for", "Tasks.num", "Together.num", "Longest.num", "While no command ran.num"),
+		h.Map(b.Spent.Waits, func(w runview.WaitTime) h.Node {
+			longest := h.Group{h.Attr("data-l", "longest"), h.Text(human.Duration(w.Longest.Duration()))}
+			if w.Task != "" {
+				longest = append(longest, h.Text(" "), f.taskLink(w.Task))
+			}
+			idle := textIf(w.Idle > 0, human.Duration(w.Idle.Duration()))
+			return h.El("tr", rowHead(h.Text(w.Text())), tagged("td.num", "tasks", itoa(w.Tasks)), tagged("td.num", "together", human.Duration(w.Took.Duration())),
+				h.El("td.num", longest), tagged("td.num", "while no command ran", idle))
+		}))
 }
 
 // path shows the critical path: of a long one only the longest tasks.

@@ -27,12 +27,12 @@ func (b *workspacesBody) page(f *frame) h.Node {
 	}
 	cards := make(h.Group, len(b.List))
 	for i, st := range b.List {
-		cards[i] = card(f, st, b.Failures[i], b.Now)
+		cards[i] = card(f, st, b.Failures[i], b.Stands[i], b.Now)
 	}
 	return h.Group{title, h.El("div.grid", cards)}
 }
 
-func card(f *frame, st *workspace.Status, failures *explain.Failures, now time.Time) h.Node {
+func card(f *frame, st *workspace.Status, failures *explain.Failures, stands string, now time.Time) h.Node {
 	name := st.Workspace
 	url, status, deployed := f.To(viewHistory, "w", name), "", "nothing is deployed"
 	if st.Run != nil {
@@ -58,10 +58,10 @@ func card(f *frame, st *workspace.Status, failures *explain.Failures, now time.T
 		busy = said("Busy:", h.Line(by), h.Text(" since "+stamp(b.Since)))
 	}
 	return h.El("article.card", h.ID("w-"+name),
-		h.El("header", h.El("h2", link(url, h.Line(name))), h.If(status != "", badge(status))),
+		h.El("header", h.El("h2", link(url, h.Line(name))), h.If(status != "", runBadge(status, stands))),
 		h.El("p.dim", h.Line(deployed)), latest(st.Run, now), ofCard(f, name, failures),
 		h.If(outputs != "", said("Outputs:", h.Line(outputs))),
-		busy,
+		busy, queued(f, st.Run),
 		h.Map(st.Deferred, func(d approval.Waiting) h.Node {
 			return h.El("p.warn", sign(nil, "deferred"), h.Text(" "),
 				link(f.To(viewTask, "w", name, "t", d.Task), h.Line(d.Task)),
@@ -71,6 +71,18 @@ func card(f *frame, st *workspace.Status, failures *explain.Failures, now time.T
 		h.If(st.Package != nil, f.action("start", hidden("w", name),
 			input("Only", "filter", "", 12, h.Attr("placeholder", "all tasks")), h.Text(" "),
 			checkbox("force", "run what is cached too", false), h.Text(" "), button("Start"))))
+}
+
+// queued says how many tasks of a run wait for a worker.
+func queued(f *frame, r *runview.Report) h.Node {
+	if r == nil || len(r.Queued) == 0 {
+		return nil
+	}
+	verb := " wait for a worker: "
+	if len(r.Queued) == 1 {
+		verb = " waits for a worker: "
+	}
+	return h.El("p.warn", sign(nil, "waits"), h.Text(" "+human.Count(len(r.Queued), "task")+verb), link(f.To(viewQueue), h.Text("the queue")))
 }
 
 // latest is the facts of the latest run.
@@ -197,12 +209,20 @@ func (q queueState) section(f *frame, now time.Time) h.Node {
 		h.If(len(q.Waiting) > 0 && len(q.Running) == 0, h.El("p.note",
 			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "),
 			h.El("code", h.Text(command)))),
-		jobs("Waiting, in the order in which workers take them", q.Waiting,
-			heads("Task", "Status", "Since.when", "Asks for"), func(r queue.Row) h.Node {
-				return jobLine(f, r.Job, h.El("td", state(jobState(r.Job))), cell("td.when", stamp(r.CreatedAt.Time)),
-					tagged("td", "asks for", r.Job.Rank()+" "+r.Job.Demands()))
-			}),
+		q.waiting(f),
 		q.failed(f))
+}
+
+// waiting is the jobs that no worker has; what they ask for is a column if any of them asks for something.
+func (q queueState) waiting(f *frame) h.Node {
+	asks := func(r queue.Row) string { return strings.TrimSpace(r.Job.Rank() + " " + r.Job.Demands()) }
+	columns, asked := []string{"Task", "Status", "Since.when"}, slices.ContainsFunc(q.Waiting, func(r queue.Row) bool { return asks(r) != "" })
+	if asked {
+		columns = append(columns, "Asks for")
+	}
+	return jobs("Waiting, in the order in which workers take them", q.Waiting, heads(columns...), func(r queue.Row) h.Node {
+		return jobLine(f, r.Job, h.El("td", state(jobState(r.Job))), cell("td.when", stamp(r.CreatedAt.Time)), h.If(asked, tagged("td", "asks for", asks(r))))
+	})
 }
 
 func (q queueState) failed(f *frame) h.Node {

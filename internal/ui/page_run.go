@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/internal/human"
@@ -53,15 +54,20 @@ func (b *runBody) view(f *frame) h.Node {
 // head is the beginning of every view of a run.
 func (b *runBody) head(f *frame) h.Node {
 	counts := h.Map(b.Shares, func(c report.Share) h.Node {
-		label := h.Group{sign(h.Class("sign"), c.State), h.El("b", h.Text(itoa(c.Count))), h.Text(" " + c.State)}
+		said := " " + c.State
+		if c.State == string(runview.TaskDeferred) {
+			said += ", " + human.Meaning(c.State)
+		}
+		label := h.Group{sign(h.Class("sign"), c.State), h.El("b", h.Text(itoa(c.Count))), h.Text(said)}
 		if url := f.With("status", c.State, "view", "", "page", ""); url != "" && c.State != "waits" {
 			label = h.Group{h.El("a", h.Attr("href", url),
 				h.If(f.Place.get("status") == c.State, h.Attr("aria-current", "true")), label)}
 		}
-		return h.El("li", h.Class("s-"+c.State), label)
+		meaning := human.Meaning(c.State)
+		return h.El("li", h.Class("s-"+c.State), h.If(meaning != "", h.Attr("title", meaning)), label)
 	})
 	return h.Group{
-		h.El("h1", h.Line(f.Workspace), h.Text(" "), badge(b.Run.Status())),
+		h.El("h1", h.Line(f.Workspace), h.Text(" "), runBadge(b.Run.Status(), b.At.Stands())),
 		h.El("p.lead", h.Attr("aria-live", "polite"), h.Line(report.Lead(b.Run)),
 			b.left()),
 		h.If(len(b.Shares) > 0, shareBar(b.Shares), h.El("ul.counts", h.Attr("aria-label", "Tasks by state"), counts)),
@@ -84,6 +90,9 @@ func (b *runBody) timelineView() h.Node {
 		return note("Nothing ran in this run.")
 	}
 	said := "Each bar is an attempt, in a lane of its worker; the outlined ones are on the critical path."
+	if slices.ContainsFunc(b.Line.Bars, func(at *lineBar) bool { return at.Wait != "" }) {
+		said += " Bars among the waits are times in which a task waited for an approval, a worker or its next attempt."
+	}
 	if b.Line.Note != "" {
 		said += " " + b.Line.Note
 	}
@@ -146,7 +155,7 @@ func (l *taskList) lines(f *frame) h.Node {
 func (l *taskList) table(f *frame) h.Node {
 	columns := sortHeads(f, listColumns)
 	if l.Whole {
-		columns = h.Group{columns, heads("Execution", "Key")}
+		columns = h.Group{columns, heads("Execution.id", "Key.id")}
 	}
 	return scroll("", h.El("table.tasks.flow", h.If(l.Whole, h.ID("list")),
 		h.El("caption.away", h.Text("The tasks of the run")),

@@ -9,6 +9,7 @@ import (
 	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 )
 
 // link is a link, or its label alone where there is no address.
@@ -132,6 +133,11 @@ func breakable(name string) h.Node {
 	return list
 }
 
+// breakableItem is the name of an item, which may break behind its commas.
+func breakableItem(name string) h.Node {
+	return h.Map(strings.SplitAfter(name, ","), func(s string) h.Node { return h.Group{h.Line(s), h.If(strings.HasSuffix(s, ","), h.El("wbr"))} })
+}
+
 // block is text of several lines, which can be scrolled.
 func block(class string, children ...h.Node) h.Node {
 	return h.El("pre", h.Class(class), h.Attr("tabindex", "0"), h.Group(children))
@@ -145,6 +151,18 @@ func items(texts []string, attrs ...h.Node) h.Node {
 // badge and state are a status with its sign.
 func badge(status string) h.Node { return signed("badge", status) }
 func state(status string) h.Node { return signed("state", status) }
+
+// runBadge is the status of a run; of one at work that waits for something while no command runs, what for.
+func runBadge(status, stands string) h.Node {
+	if stands == "" {
+		return badge(status)
+	}
+	as := "waits"
+	if stands == runview.WaitsApproval {
+		as = "deferred"
+	}
+	return h.El("span", h.Class("badge s-"+as), sign(nil, as), h.Text(" "+runview.StandsFor(stands)))
+}
 
 func signed(class, status string) h.Node {
 	return h.El("span", h.Class(class+" s-"+status), sign(nil, status), h.Text(" "), h.Line(status))

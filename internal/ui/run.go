@@ -45,6 +45,7 @@ const (
 	maxSingle = 40  // of a graph in which the items of a matrix are drawn one by one
 	maxRows   = 100 // rows of a page of the list
 	maxBars   = 20_000
+	maxWaits  = 40 // bars of waits
 )
 
 // Views of a run.
@@ -84,7 +85,7 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	case runTasks:
 		b.List, err = s.taskList(ctx, f, m)
 	case runTimeline:
-		b.timeline(f, m.spans.All(r, now))
+		b.timeline(f, m, now)
 		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID), "--trace", "-")
 	case runGraph:
 		err = s.graph(ctx, f, m, b)
@@ -178,8 +179,9 @@ func rowsOf(f *frame, list []runview.TaskReport) []row {
 	return rows
 }
 
-// timeline draws the attempts of the run.
-func (b *runBody) timeline(f *frame, spans []runview.Span) {
+// timeline draws the attempts of the run, and the longest waits.
+func (b *runBody) timeline(f *frame, m *model, now time.Time) {
+	spans, waits := m.spans.All(m.report, now), runview.LongestWaits(m.spans.Waits(m.report, now), maxWaits)
 	critical := map[string]bool{}
 	if b.Spent != nil {
 		for _, t := range b.Spent.Path {
@@ -190,9 +192,16 @@ func (b *runBody) timeline(f *frame, spans []runview.Span) {
 		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
 		spans = spans[:maxBars]
 	}
-	bars := make([]lineBar, len(spans))
-	for i, at := range spans {
-		bars[i] = lineBar{Span: at, Href: taskURL(f, at.Task), Critical: critical[at.Task]}
+	bars := make([]lineBar, 0, len(spans)+len(waits))
+	for _, at := range spans {
+		bars = append(bars, lineBar{Span: at, Href: taskURL(f, at.Task), Critical: critical[at.Task]})
+	}
+	for _, w := range waits {
+		at := lineBar{Span: runview.Span{Task: w.Task, State: w.State(), Start: w.Start, End: w.End}, Wait: w.Text()}
+		if w.Task != "" {
+			at.Href = taskURL(f, w.Task)
+		}
+		bars = append(bars, at)
 	}
 	b.Line = timelineOf(bars, b.Run.StartedAt, b.Run.CompletedAt)
 }

@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Secret     []byte // of SecretSize bytes; nil: a new one
 	Repository string // as a command line names it
+	Root       string // its path or address in full; "": Repository is that
 	Version    string // of e3
 	Now        func() time.Time
 	// Used is called after a ticket was used; nil: nothing is.
@@ -63,6 +64,7 @@ func New(ctx context.Context, s Stores, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	s.Compare.Objects = remembering(s.Compare.Objects)
 	g := newGuard(o.Secret)
 	g.used = o.Used
 	return &Server{

@@ -21,15 +21,27 @@ const (
 	lineAxis  = 22.0
 )
 
-// lineBar is one attempt in a run. The caller sets the fields before X; timelineOf sets the others.
+// lineBar is one attempt in a run, or a wait. The caller sets the fields before X; timelineOf sets the others.
 type lineBar struct {
 	runview.Span
 	Href       string // address of a page about it; "" none
+	Wait       string // what it waited for, in words; "": it is an attempt
 	Critical   bool   // on the critical path: marked
 	X, Y, W, H float64
 	Label      string // "" where there is no room
 	Tip        string
 	lane       int
+}
+
+// lanesOf names the group of lanes of a bar: its worker, or that of all waits.
+func (b *lineBar) lanesOf() string {
+	switch {
+	case b.Wait != "":
+		return "Waits"
+	case b.Worker == "":
+		return "a worker that is not on record"
+	}
+	return human.Line(b.Worker)
 }
 
 // timeline shows the times of executions. Overlapping executions are in different lanes.
@@ -63,7 +75,7 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 		return nil
 	}
 	slices.SortFunc(bars, func(a, b lineBar) int {
-		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task),
+		return cmp.Or(first(a.Wait != "")-first(b.Wait != ""), cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task),
 			cmp.Compare(a.Attempt, b.Attempt))
 	})
 	for i := range bars {
@@ -86,12 +98,12 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	if len(l.Groups) > 1 {
 		heads = 18
 	}
-	worker, groups := "", 0
+	lane, groups := "", 0
 	drawn := make([]*lineBar, 0, len(bars))
 	for i := range bars {
 		at := &bars[i]
-		if i == 0 || at.Worker != worker {
-			worker = at.Worker
+		if i == 0 || at.lanesOf() != lane {
+			lane = at.lanesOf()
 			groups++
 			l.Groups[groups-1].Y = lineAxis + float64(groups-1)*heads + float64(max(at.lane, 0))*high + 13
 		}
@@ -111,7 +123,11 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	})
 	for _, at := range drawn[:min(len(drawn), maxNamed)] {
 		name := human.Line(at.Task)
-		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.End.Sub(at.Start)),
+		did := string(at.State)
+		if at.Wait != "" {
+			name, did = cmp.Or(name, "the run"), "waited for "+at.Wait
+		}
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, did, human.Duration(at.End.Sub(at.Start)),
 			human.Duration(at.Start.Sub(from)))
 		if at.Attempt > 1 {
 			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
@@ -140,10 +156,10 @@ func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
 	for i := range bars {
-		if i == 0 || bars[i].Worker != bars[i-1].Worker {
+		if i == 0 || bars[i].lanesOf() != bars[i-1].lanesOf() {
 			first += len(ends)
 			ends = ends[:0]
-			l.Groups = append(l.Groups, group{Name: cmp.Or(human.Line(bars[i].Worker), "a worker that is not on record")})
+			l.Groups = append(l.Groups, group{Name: bars[i].lanesOf()})
 		}
 		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].Start) })
 		switch {

@@ -150,6 +150,7 @@ type TaskChange struct {
 	Parts  []Part `json:"parts,omitempty"` // of the declaration
 	Was    string `json:"was,omitempty"`   // state in the run, if it differs
 	Is     string `json:"is,omitempty"`
+	Why    string `json:"why,omitempty"` // it ended without success: why, in the second run, or else in the first
 }
 
 // A Part is a differing part of a task's declaration: command, env, inputs, wiring, output or version, which decide

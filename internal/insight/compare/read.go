@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"e3/dataflow/graph"
@@ -27,6 +28,7 @@ type side struct {
 	pkgGone string
 	// tasks are the outcomes of a run's tasks, or the current results of a workspace's tasks.
 	tasks map[string]outcome
+	why   map[string]string // why tasks ended without success
 }
 
 // datasets are the inputs or the outputs of a side.
@@ -88,6 +90,7 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 		if t := &report.Tasks[i]; t.State == runview.TaskCached || t.State == runview.TaskSuccess {
 			d.tasks[t.Task] = outcome{execution: t.ExecutionID, duration: t.Duration.Duration(), ended: t.Key != ""}
 		}
+		d.tell(&report.Tasks[i])
 	}
 	return nil
 }
@@ -164,6 +167,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	}
 	for i := range r.Tasks {
 		d.tasks[r.Tasks[i].Task] = outcomeOf(&r.Tasks[i])
+		d.tell(&r.Tasks[i])
 	}
 	if _, err := s.readRoot(ctx, d, r.InputSnapshot, "inputs", &d.inputs); err != nil {
 		return err
@@ -215,6 +219,31 @@ func outcomeOf(t *runview.TaskReport) outcome {
 		k.ended = t.Duration > 0
 	}
 	return k
+}
+
+// tell keeps why a task has ended without success.
+func (d *side) tell(t *runview.TaskReport) {
+	switch t.State {
+	case runview.TaskSuccess, runview.TaskCached:
+		return
+	}
+	if d.why == nil {
+		d.why = map[string]string{}
+	}
+	d.why[t.Task] = truncate(strings.Join(t.Notes(), ", "))
+}
+
+// lacks says why a task has no output; "" if nothing is known.
+func (d *side) lacks(task string) string {
+	why, ok := d.why[task]
+	if !ok {
+		return ""
+	}
+	state := d.tasks[task].state
+	if state == "" {
+		state = "not made"
+	}
+	return strings.TrimSuffix(state+": "+why, ": ")
 }
 
 // readRoot reads one part of a snapshot. The datasets say which parts are gone.

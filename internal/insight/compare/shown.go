@@ -117,19 +117,57 @@ func (t *Table) Bare() map[int]bool {
 	return bare
 }
 
-// BareNote names the rows without a metric; "" if there are none.
+// BareNote names the rows without a metric, with the reasons that are known; "" if there are none.
 func (t *Table) BareNote() string {
+	var parts []string
 	bare := t.Bare()
-	names := make([]string, 0, len(bare))
-	for i, r := range t.Rows {
-		if bare[i] {
-			names = append(names, strings.TrimSpace(r.Side+" "+r.Item))
+	for _, g := range t.alike(func(i int) []string { return []string{strings.Join(t.Rows[i].Notes, "; ")} }, func(i int) bool { return bare[i] }) {
+		text := human.Few(g.rows)
+		if g.note != "" {
+			text += " (" + g.note + ")"
 		}
+		parts = append(parts, text)
 	}
-	if len(names) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return "Without metrics: " + human.Few(names)
+	return "Without metrics: " + strings.Join(parts, "; ")
+}
+
+// Remarks are the notes of rows that are in the table; rows with the same note share it.
+func (t *Table) Remarks() []string {
+	var list []string
+	bare := t.Bare()
+	for _, g := range t.alike(func(i int) []string { return t.Rows[i].Notes }, func(i int) bool { return !bare[i] }) {
+		list = append(list, human.Few(g.rows)+": "+g.note)
+	}
+	return list
+}
+
+// noted are rows with the same note.
+type noted struct {
+	note string
+	rows []string
+}
+
+// alike gathers rows by their notes, in the order of the first of each.
+func (t *Table) alike(notes func(int) []string, of func(int) bool) (list []noted) {
+	at := map[string]int{}
+	for i, r := range t.Rows {
+		if !of(i) {
+			continue
+		}
+		for _, note := range notes(i) {
+			k, known := at[note]
+			if !known {
+				k = len(list)
+				at[note] = k
+				list = append(list, noted{note: note})
+			}
+			list[k].rows = append(list[k].rows, strings.TrimSpace(r.Side+" "+r.Item))
+		}
+	}
+	return list
 }
 
 // Cells are the texts of a metric in all rows: short, and with the number of columns that must follow each, set flush right,

@@ -158,7 +158,7 @@ func (s Stores) rows(ctx context.Context, d *side) ([]*TableRow, error) {
 		base, item := splitLabel(f.task)
 		r := row(item)
 		if f.lost != "" {
-			r.Notes = append(r.Notes, f.task+": "+f.lost)
+			r.Notes = append(r.Notes, base+": "+cmp.Or(d.lacks(f.task), f.lost))
 			continue
 		}
 		for key, v := range values[i] {

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,7 @@ func (c *comparison) tasks() (Tasks, error) {
 		if a.state != "" && b.state != "" && a.state != b.state {
 			t := change(name)
 			t.Was, t.Is = a.state, b.state
+			t.Why = cmp.Or(c.is.why[name], c.was.why[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {

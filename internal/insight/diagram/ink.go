@@ -51,7 +51,7 @@ func Style() string {
 	b.WriteString(".graph .b{fill:var(--ground);stroke:var(--ink)}.graph .c{fill:var(--ink)}.graph .l{fill:#1f2328}")
 	b.WriteString(".graph a:focus .b,.graph a:hover .b{stroke-width:2.2}")
 	rules(false)
-	b.WriteString("@media (prefers-color-scheme:dark){.graph .l{fill:#e6e9ee}.graph .e{stroke:#5d6774}.graph .m{fill:#5d6774}")
+	b.WriteString("@media screen and (prefers-color-scheme:dark){.graph .l{fill:#e6e9ee}.graph .e{stroke:#5d6774}.graph .m{fill:#5d6774}")
 	rules(true)
 	b.WriteString("}")
 	return b.String()

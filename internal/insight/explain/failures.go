@@ -272,26 +272,67 @@ func (r *FailureReader) end(ctx context.Context, t *runview.TaskReport) *end {
 	return e
 }
 
-// Ending reads the last lines of an execution's standard error or, if it has none, of its output. log is the stream's
-// name, "" if there is nothing in either. Empty lines are left out, and what a carriage return has overwritten.
+// Ending reads the last lines of an execution's standard error or, if it has none, of its output: whole tracebacks and paragraphs where they
+// are not long. log is the stream's name, "" if there is nothing in either. Empty lines are left out, and what a carriage return has
+// overwritten; files in the folder of the command have their paths in it.
 func Ending(ctx context.Context, x *executions.Store, key executions.Key, id string) (log string, tail []string, err error) {
 	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
 		data, _, err := x.LogTail(ctx, key, id, stream, tailBytes)
 		if err != nil {
 			return "", nil, err
 		}
+		from, blank := -1, false // where the last traceback or paragraph begins
 		for line := range bytes.Lines(data) {
 			line = bytes.TrimRight(line, "\r\n")
 			line = line[bytes.LastIndexByte(line, '\r')+1:]
-			if len(bytes.TrimSpace(line)) > 0 {
-				tail = append(tail, human.Truncate(string(line), maxLine))
+			if len(bytes.TrimSpace(line)) == 0 {
+				blank = true
+				continue
 			}
+			if blank || begins(line) {
+				from = len(tail)
+			}
+			blank = false
+			tail = append(tail, human.Truncate(inFolder(string(line)), maxLine))
 		}
 		if len(tail) > 0 {
-			return strings.TrimSuffix(string(stream), ".txt"), tail[max(0, len(tail)-maxTail):], nil
+			if n := len(tail); from < 0 || n-from > maxWhole || n-from < maxTail {
+				from = max(0, n-maxTail)
+			}
+			return strings.TrimSuffix(string(stream), ".txt"), tail[from:], nil
 		}
 	}
 	return "", nil, nil
+}
+
+// maxWhole bounds the lines of a traceback or a paragraph that is shown from its beginning.
+const maxWhole = 30
+
+// begins reports whether a traceback begins with the line: of Python, Go, Rust, Java or R.
+func begins(line []byte) bool {
+	for _, head := range []string{"Traceback (most recent call last)", "panic: ", "fatal error: ", "Exception in thread ", "Error in "} {
+		if bytes.HasPrefix(line, []byte(head)) {
+			return true
+		}
+	}
+	return bytes.HasPrefix(line, []byte("thread '")) && bytes.Contains(line, []byte("panicked at"))
+}
+
+var sandbox = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`/[^\s'"]*/tmp/session-[0-9a-f-]+/[^/\s'"]+/room/work\b(/?)`)
+})
+
+// inFolder shortens the paths of files in the folder of a command, which is another one at each attempt.
+func inFolder(line string) string {
+	if !strings.Contains(line, "/room/work") {
+		return line
+	}
+	return sandbox().ReplaceAllStringFunc(line, func(path string) string {
+		if strings.HasSuffix(path, "/") {
+			return ""
+		}
+		return "."
+	})
 }
 
 // noGit is what git says where it finds no repository (doc/design.md, §7, "Environment").

@@ -145,3 +145,45 @@ func TestFailuresWithoutLog(t *testing.T) {
 		t.Errorf("then %+v, want the log", f.Groups[0])
 	}
 }
+
+// The end of a log begins with its traceback or paragraph if that is near, and names files as the command's folder has them: items whose
+// folders alone differ have failed alike.
+func TestEndsOfLogsAreWhole(t *testing.T) {
+	lines := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format+"\n", i)
+		}
+		return b.String()
+	}
+	const folder = "/home/ann/.cache/e3/b957ec8e015454290aced9d6ce8096bf/scratch/tmp/session-29683-c1040dc9/w%d/room/work"
+	trace := "Traceback (most recent call last):\n" + lines(20, "  frame %d") + "ValueError: no\n"
+	l := &logs{Store: mem.New()}
+	for _, test := range []struct {
+		name, log, first string
+		lines            int
+	}{
+		{"a traceback", lines(50, "epoch %d") + trace, "Traceback (most recent call last):", 22},
+		{"nothing but a traceback", trace, "Traceback (most recent call last):", 22},
+		{"a traceback that is long", lines(5, "epoch %d") + "Traceback (most recent call last):\n" + lines(60, "  frame %d"), "  frame 50", 10},
+		{"a paragraph", lines(50, "epoch %d") + "\n" + lines(14, "so it is %d"), "so it is 0", 14},
+		{"a short paragraph", lines(50, "epoch %d") + "\nbroken\n", "epoch 41", 10},
+		{"neither", lines(50, "epoch %d"), "epoch 40", 10},
+	} {
+		r := &explain.FailureReader{Executions: executions.NewStore(l, nil)}
+		g := r.Read(t.Context(), "w", []runview.TaskReport{l.ended(t, "a", 1, test.log)}, 3).Groups[0]
+		if len(g.Tail) != test.lines || g.Tail[0] != test.first {
+			t.Errorf("%s: %d lines from %q, want %d from %q", test.name, len(g.Tail), g.Tail[0], test.lines, test.first)
+		}
+	}
+	var items []runview.TaskReport
+	for i := range 2 {
+		at := fmt.Sprintf(folder, i)
+		items = append(items, l.ended(t, fmt.Sprintf("fit[%d]", i), 1, `  File "`+at+`/src/fit.py", line 7, in `+at+"\n"))
+	}
+	r := &explain.FailureReader{Executions: executions.NewStore(l, nil)}
+	want := []string{`fit[0]: exit code 1|the same in fit[1]|  File "src/fit.py", line 7, in .`}
+	if diff := cmp.Diff(want, told(r.Read(t.Context(), "w", items, 3))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -45,6 +45,7 @@ type Table struct {
 	Y      string      // the column of names of bars, or the second one of a confusion matrix
 	Texts  []string    // its texts
 	TextsX []string    // of a confusion matrix: those of X
+	Head   []string    // all columns of the file, from which X and the others are chosen
 }
 
 // NotATableError says why a file is not drawn.
@@ -74,6 +75,7 @@ func Read(name string, data []byte, p *record.Plot) (*Table, error) {
 		}
 		table, err := tableOf(t, p)
 		if err == nil {
+			table.Head = t.Head
 			return table, nil
 		}
 		if first == nil {

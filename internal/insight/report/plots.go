@@ -86,6 +86,25 @@ type Charts struct {
 	order  []*group
 }
 
+// Columns are the columns of the tables that lines are drawn of, each once.
+func (c *Charts) Columns() (list []string) {
+	known := map[string]bool{}
+	for _, g := range c.order {
+		if strings.HasPrefix(g.plots[0].Template, "confusion") || strings.HasPrefix(g.plots[0].Template, "bar") {
+			continue
+		}
+		for _, t := range g.tables {
+			for _, name := range t.Head {
+				if !known[name] {
+					known[name] = true
+					list = append(list, name)
+				}
+			}
+		}
+	}
+	return list
+}
+
 // Take takes the content of a file if it is a table that can be drawn; else reason says why not. read is called at most
 // once.
 func (c *Charts) Take(p Plotted, size int64, read func() ([]byte, error)) (reason string, err error) {

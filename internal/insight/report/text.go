@@ -91,9 +91,9 @@ func Lead(r *runview.Report) string {
 	}
 	if r.State == record.RunRunning {
 		if r.Total == 0 {
-			return "Nothing has come to an end yet."
+			return "No task is done yet."
 		}
-		return fmt.Sprintf("%d of %s have come to an end.", r.Done, human.Count(r.Total, "task"))
+		return fmt.Sprintf("%d of %s done.", r.Done, human.Count(r.Total, "task"))
 	}
 	if r.State == record.RunCompleted {
 		cached, all := r.Summary.Cached, r.Summary.Total

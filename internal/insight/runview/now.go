@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/internal/format/moment"
@@ -21,6 +22,31 @@ type Now struct {
 	Next     []Turn         `json:"next"`               // the next commands, in order
 	Families []Family       `json:"families"`           // at most 200, those at work first
 	Text     string         `json:"-"`                  // Left in words; "" for none
+}
+
+// Stands says what the run waits for while no command is at work and none can begin: WaitsApproval or WaitsWorker; "" else.
+func (n *Now) Stands() string {
+	if n == nil || len(n.Running) > 0 {
+		return ""
+	}
+	why := ""
+	for i := range n.Waits {
+		switch w := &n.Waits[i]; w.For {
+		case WaitsInput:
+		case WaitsApproval, WaitsWorker:
+			if why == "" || w.For == WaitsWorker { // approvals may be of no use for long, a worker is of use now
+				why = w.For
+			}
+		default:
+			return ""
+		}
+	}
+	return why
+}
+
+// StandsFor is what waits of a run are for, as the word of its status: "waits for a worker".
+func StandsFor(why string) string {
+	return "waits for " + strings.TrimPrefix(awaited(why, ""), "a person's ")
 }
 
 // Working is a task whose command is at work.
@@ -51,23 +77,32 @@ const (
 	WaitsApproval = "approval"
 	WaitsAttempt  = "attempt"
 	WaitsInput    = "input"
+	WaitsTurn     = "turn"  // of a wait that has ended: cores, memory or a resource, which events do not tell apart
+	WaitsStore    = "store" // it did not answer
 )
 
 // Text is what is waited for, in words.
-func (w *WaitFor) Text() string {
-	switch w.For {
+func (w *WaitFor) Text() string { return "for " + awaited(w.For, w.Of) }
+
+// awaited is what is waited for, in words.
+func awaited(why, of string) string {
+	switch why {
 	case WaitsResource:
-		return "for " + w.Of
+		return of
 	case WaitsWorker:
-		return "for a worker"
+		return "a worker"
 	case WaitsApproval:
-		return "for a person's approval"
+		return "a person's approval"
 	case WaitsAttempt:
-		return "for the next attempt"
+		return "the next attempt"
 	case WaitsInput:
-		return "for what " + w.Of + " makes"
+		return "what " + of + " makes"
+	case WaitsTurn:
+		return "cores, memory or a resource"
+	case WaitsStore:
+		return "the repository, which did not answer"
 	}
-	return "for " + w.For
+	return why
 }
 
 // A Turn is a command that is next.

@@ -20,10 +20,11 @@ type Span struct {
 // Took is how long the attempt took.
 func (s *Span) Took() time.Duration { return s.End.Sub(s.Start) }
 
-// Spans gathers the attempts of a run from its events.
+// Spans gathers the attempts and the waits of a run from its events.
 type Spans struct {
 	Last     time.Time // of the events
 	Ended    []Span
+	waits    WaitFold
 	attempts AttemptFold
 	open     map[*Attempt]Span
 }
@@ -33,6 +34,7 @@ func (s *Spans) Add(e *events.Event, f *Fold) {
 	if e.Time.After(s.Last) {
 		s.Last = e.Time
 	}
+	s.waits.Add(e)
 	a, first := s.attempts.Add(e)
 	if first && a.State == "" {
 		if s.open == nil {
@@ -80,6 +82,24 @@ func (s *Spans) All(r *Report, now time.Time) []Span {
 	return list
 }
 
+// Waits are the waits of the run, those that go on up to now. Those of a run that died end with its last sign of life.
+func (s *Spans) Waits(r *Report, now time.Time) []Wait {
+	until := s.Last
+	if r.Live {
+		until = now
+	}
+	list := s.waits.All(until)
+	if r.Run != nil && r.Crashed() {
+		list = slices.DeleteFunc(list, func(w Wait) bool { return !w.Start.Before(r.CompletedAt) })
+		for i := range list {
+			if list[i].End.After(r.CompletedAt) {
+				list[i].End = r.CompletedAt
+			}
+		}
+	}
+	return list
+}
+
 // Spent says where the time of a run went, by its report with its tasks; nil: nothing ran.
 func (v *Runs) Spent(ctx context.Context, r *Report) (*Spent, error) {
 	var s Spans
@@ -99,5 +119,5 @@ func (v *Runs) Spent(ctx context.Context, r *Report) (*Spent, error) {
 		return nil, err
 	}
 	now := v.Now()
-	return SpentOf(g, s.All(r, now), r, now), nil
+	return SpentOf(g, &s, r, now), nil
 }

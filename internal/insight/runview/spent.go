@@ -13,9 +13,10 @@ import (
 
 // Spent says where the time of a run went.
 type Spent struct {
-	Took     moment.Millis `json:"ms"`       // of all commands together
-	Attempts int           `json:"attempts"` // commands
-	Families []FamilyTime  `json:"families"` // at most 50, those first that took longest
+	Took     moment.Millis `json:"ms"`              // of all commands together
+	Attempts int           `json:"attempts"`        // commands
+	Families []FamilyTime  `json:"families"`        // at most 50, those first that took longest
+	Waits    []WaitTime    `json:"waits,omitempty"` // of tasks whose inputs were known, by what they waited for; those first in which no command ran for longest
 	Cores    CoresUse      `json:"cores"`
 	Path     []Stretch     `json:"path,omitempty"`   // the chain of tasks that decided when the run ended; absent where it took less than half of the run, so that cores decided
 	PathTook moment.Millis `json:"pathMs,omitempty"` // of that chain; absent: not known
@@ -52,12 +53,14 @@ const (
 	levels       = 60
 )
 
-// SpentOf says where the time of a run went, by its attempts; nil: there are none. Without a graph there is no path.
-func SpentOf(g *graph.Graph, spans []Span, r *Report, now time.Time) *Spent {
-	if len(spans) == 0 {
+// SpentOf says where the time of a run went, by its attempts and waits; nil: there are none. Without a graph there is no path.
+func SpentOf(g *graph.Graph, all *Spans, r *Report, now time.Time) *Spent {
+	spans := all.All(r, now)
+	waits := waitTimes(all.Waits(r, now), spans)
+	if len(spans)+len(waits) == 0 {
 		return nil
 	}
-	s := &Spent{Whole: moment.Millis(r.RanFor(now))}
+	s := &Spent{Whole: moment.Millis(r.RanFor(now)), Families: []FamilyTime{}, Waits: waits}
 	at := map[string]int{}
 	from, to := r.StartedAt, r.StartedAt.Add(r.RanFor(now))
 	for i := range spans {
@@ -88,7 +91,7 @@ func SpentOf(g *graph.Graph, spans []Span, r *Report, now time.Time) *Spent {
 		limit = r.Limits.Cores
 	}
 	s.Cores = coresOf(g, spans, from, to, limit)
-	if g != nil {
+	if g != nil && len(spans) > 0 {
 		path, took := criticalPath(g, spans, r.StartedAt)
 		if s.PathTook = moment.Millis(took); 2*took >= to.Sub(from) {
 			s.Path = path
@@ -106,7 +109,21 @@ func (s *Spent) Text() string {
 	case len(s.Path) == 0 && s.PathTook > 0 && s.Cores.Limit > 0 && 2*s.Cores.Average >= float64(s.Cores.Limit):
 		text += " No chain of tasks took half of that: the cores were the limit."
 	}
+	if s.Stood() {
+		w := &s.Waits[0]
+		text += fmt.Sprintf(" For %s no command ran, while %s waited for %s.", human.Duration(w.Idle.Duration()), waiters(w), w.Text())
+	}
 	return text
+}
+
+// Stood reports whether the run stood still for a second or longer: no command ran, and it waited for something.
+func (s *Spent) Stood() bool { return len(s.Waits) > 0 && s.Waits[0].Idle.Duration() >= time.Second }
+
+func waiters(w *WaitTime) string {
+	if w.For == WaitsStore {
+		return "the run"
+	}
+	return human.Count(w.Tasks, "task")
 }
 
 // Text says how many cores were in use.

@@ -45,7 +45,7 @@ func TestSpent(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &runview.Report{Run: &record.Run{StartedAt: began, CompletedAt: began.Add(10 * time.Second), State: record.RunCompleted}, Limits: &events.Limits{Cores: 4}}
-		s := runview.SpentOf(g, test.spans, r, time.Time{})
+		s := runview.SpentOf(g, &runview.Spans{Ended: test.spans}, r, time.Time{})
 		var path []string
 		for _, p := range s.Path {
 			path = append(path, fmt.Sprintf("%s %v", p.Task, p.Took.Duration()))
@@ -61,7 +61,7 @@ func TestSpent(t *testing.T) {
 				s.Families[0].Name, s.Families[0].Longest.Duration(), test.took, test.average, test.longer)
 		}
 	}
-	if s := runview.SpentOf(nil, nil, &runview.Report{Run: &record.Run{}}, began); s != nil {
+	if s := runview.SpentOf(nil, &runview.Spans{}, &runview.Report{Run: &record.Run{}}, began); s != nil {
 		t.Errorf("where nothing ran the time went to %+v", s)
 	}
 }

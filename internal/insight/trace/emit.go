@@ -41,11 +41,12 @@ const (
 	metadata  = "M"
 )
 
-// The process of the run, and its threads.
+// The process of the run, with its threads, and that of the waits.
 const (
 	runPID     = 1
 	runTID     = 1
 	instantTID = 2
+	waitPID    = 1 << 20 // behind those of workers
 )
 
 // detail reads the records of the executions: workers and resources.
@@ -146,6 +147,21 @@ func (t *timeline) workers() (names []string, lanes []int) {
 	return names, lanes
 }
 
+// laneWaits gives each wait that is shown the first free lane, and returns the number of lanes.
+func (t *timeline) laneWaits() int {
+	slices.SortStableFunc(t.waits, func(a, b runview.Wait) int {
+		return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task))
+	})
+	t.waitLanes = make([]int, len(t.waits))
+	free := &laneSet{}
+	for i := range t.waits {
+		if w := &t.waits[i]; shownWait(w) {
+			t.waitLanes[i] = 1 + free.take(micros(w.Start), max(micros(w.End), micros(w.Start)+1))
+		}
+	}
+	return free.n
+}
+
 // self is the worker of attempts that name none.
 func (t *timeline) self() string {
 	if p := t.process; p != nil && p.User != "" {
@@ -170,6 +186,11 @@ func (t *timeline) emit(d *document) {
 		from, _ := t.attempts[i].span()
 		list = append(list, timedEvent{from, t.attempt, i})
 	}
+	for i := range t.waits {
+		if w := &t.waits[i]; shownWait(w) {
+			list = append(list, timedEvent{micros(w.Start), t.wait, i})
+		}
+	}
 	for i := range t.instants {
 		list = append(list, timedEvent{micros(t.instants[i].at), t.instant, i})
 	}
@@ -178,7 +199,7 @@ func (t *timeline) emit(d *document) {
 		list = append(list, timedEvent{from, t.flowFrom, i}, timedEvent{to, t.flowTo, i})
 	}
 	list = append(list, counted("running", t.running())...)
-	list = append(list, counted("ready", t.waits)...)
+	list = append(list, counted("ready", t.ready())...)
 	slices.SortStableFunc(list, func(a, b timedEvent) int { return cmp.Compare(a.at, b.at) })
 	for _, m := range list {
 		e := m.make(m.n)
@@ -196,6 +217,27 @@ func (t *timeline) run(int) event {
 	}
 	dur := max(1, end-micros(t.start))
 	return event{Name: "run " + t.report.WorkspaceName, Cat: "run", Phase: complete, Dur: &dur, PID: runPID, TID: runTID, Args: t.runArgs()}
+}
+
+// wait is the slice of a wait, in the lane that laneWaits has given it.
+func (t *timeline) wait(i int) event {
+	w := &t.waits[i]
+	dur := max(1, micros(w.End)-micros(w.Start))
+	name := "waits for " + w.For
+	if w.Task != "" {
+		name = w.Task + " " + name
+	}
+	return event{Name: name, Cat: "wait," + w.For, Phase: complete, Dur: &dur, PID: waitPID, TID: t.waitLanes[i], Args: about("task", w.Task, "for", w.For)}
+}
+
+// ready returns the changes of the number of tasks that wait for their turn, or for a worker.
+func (t *timeline) ready() (steps []step) {
+	for i := range t.waits {
+		if w := &t.waits[i]; w.For == runview.WaitsTurn || w.For == runview.WaitsWorker {
+			steps = append(steps, step{w.Start, 1}, step{w.End, -1})
+		}
+	}
+	return steps
 }
 
 func (t *timeline) instant(i int) event {
@@ -217,10 +259,18 @@ func (t *timeline) names(d *document, workers []string, lanes []int) {
 	order("thread_sort_index", runPID, runTID, 0)
 	name("thread_name", "cached, retried, skipped", runPID, instantTID)
 	order("thread_sort_index", runPID, instantTID, 1)
+	if waits := t.laneWaits(); waits > 0 {
+		name("process_name", "waits", waitPID, 0)
+		order("process_sort_index", waitPID, 0, 1)
+		for lane := range waits {
+			name("thread_name", fmt.Sprintf("lane %d", lane+1), waitPID, lane+1)
+			order("thread_sort_index", waitPID, lane+1, lane)
+		}
+	}
 	for i, worker := range workers {
 		pid := runPID + 1 + i
 		name("process_name", worker, pid, 0)
-		order("process_sort_index", pid, 0, 1+i)
+		order("process_sort_index", pid, 0, 2+i)
 		for lane := range lanes[i] {
 			name("thread_name", fmt.Sprintf("lane %d", lane+1), pid, lane+1)
 			order("thread_sort_index", pid, lane+1, lane)

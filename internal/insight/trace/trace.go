@@ -2,7 +2,8 @@
 //
 // The run is a process of its own with a slice from its start to its end, in which instants mark events without
 // duration: cached tasks, retries, skips, the cancellation. Each worker is a process, whose threads are lanes: an
-// attempt is a slice in the first lane that is free, so that slices of one lane never overlap. Arrows lead to a task's
+// attempt is a slice in the first lane that is free, so that slices of one lane never overlap. Waits for an approval, a
+// worker, the next attempt or the store are slices too, in lanes of a process "waits". Arrows lead to a task's
 // first attempt from the attempts that made its inputs. Counters show how many commands ran and how many tasks waited
 // for their turn.
 //
@@ -39,7 +40,7 @@ const maxFlows = 50_000
 // Write writes the timeline of a run of a workspace, and returns the number of attempts in it. A run without events
 // is taken from its record and from those records of its executions that have times.
 func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
-	t := &timeline{report: run, ready: map[string]time.Time{}}
+	t := &timeline{report: run}
 	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
 		var damaged *events.DamagedError
 		if errors.As(err, &damaged) {
@@ -65,20 +66,21 @@ func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.R
 
 // timeline is a run whose events are being gathered.
 type timeline struct {
-	report   *runview.Report
-	begun    bool
-	start    time.Time
-	last     time.Time // the latest known time
-	pkg      string    // hash of the package object
-	process  *events.Process
-	attempts []attempt
-	fold     runview.AttemptFold
-	ready    map[string]time.Time // task → when its inputs were known, or its next attempt was due
-	instants []instant
-	waits    []step // counter of tasks that are ready
-	flows    []flow
-	uncut    int // number of arrows without the bound
-	order    []int
+	report    *runview.Report
+	begun     bool
+	start     time.Time
+	last      time.Time // the latest known time
+	pkg       string    // hash of the package object
+	process   *events.Process
+	attempts  []attempt
+	fold      runview.AttemptFold
+	waiting   runview.WaitFold
+	waits     []runview.Wait
+	waitLanes []int
+	instants  []instant
+	flows     []flow
+	uncut     int // number of arrows without the bound
+	order     []int
 }
 
 // attempt is an attempt with its place in the picture.
@@ -88,6 +90,9 @@ type attempt struct {
 	detail    *record.Detail // nil if unknown
 	lane, pid int
 }
+
+// shownWait reports whether a wait is a slice: waits for a turn are only counted, since all items of a matrix wait at a time.
+func shownWait(w *runview.Wait) bool { return w.For != runview.WaitsTurn && w.End.After(w.Start) }
 
 // instant is an event without duration.
 type instant struct {
@@ -117,7 +122,7 @@ func (t *timeline) add(e *events.Event) {
 	if e.Time.After(t.last) {
 		t.last = e.Time
 	}
-	t.attempted(e)
+	t.attempted(e, t.waiting.Add(e))
 	mark := func(name string, args map[string]any) { t.instants = append(t.instants, instant{e.Time, name, args}) }
 	switch e.Type {
 	case events.RunStarted:
@@ -129,8 +134,6 @@ func (t *timeline) add(e *events.Event) {
 		mark("cancelled", about("by", d.By))
 	case events.RunFailed:
 		mark("failed", about("task", e.Task, "message", d.Message))
-	case events.TaskMarkedReady:
-		t.readied(e.Task, e.Time)
 	case events.TaskFailed:
 		if d.Block != "" {
 			mark("rejected: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "message", d.Message))
@@ -138,23 +141,18 @@ func (t *timeline) add(e *events.Event) {
 	case events.TaskClaimed:
 		mark("claimed: "+e.Task, about("task", e.Task, "worker", e.Worker, "execution", e.Execution, "attempt", d.Attempt))
 	case events.TaskDeferred:
-		t.waitsNoMore(e.Task, e.Time) // for approval, not for its turn
 		mark("deferred: "+e.Task, about("task", e.Task, "block", d.Block, "type", d.BlockType))
 	case events.TaskResumed:
-		t.readied(e.Task, e.Time)
 		mark("resumed: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "note", d.Message))
 	case events.TaskCached:
-		t.waitsNoMore(e.Task, e.Time)
 		if e.Task == "" {
 			mark(fmt.Sprintf("cached: %d tasks", d.Tasks), about("tasks", d.Tasks, "as", d.As))
 			return
 		}
 		mark("cached: "+e.Task, about("task", e.Task, "execution", e.Execution, "key", d.Key, "output", d.Output, "as", d.As))
 	case events.TaskRetryScheduled:
-		t.readied(e.Task, e.Time.Add(min(time.Duration(max(0, d.DelayMs)), maxDelay)*time.Millisecond))
 		mark("retry: "+e.Task, about("task", e.Task, "attempt", d.Attempt, "delayMs", d.DelayMs))
 	case events.TaskReopened:
-		t.waitsNoMore(e.Task, e.Time)
 		mark("reopened: "+e.Task, about("task", e.Task, "execution", e.Execution, "because", d.Because, "message", d.Message))
 	case events.TaskSkipped:
 		mark("skipped: "+e.Task, about("task", e.Task, "because", d.Because))
@@ -162,9 +160,6 @@ func (t *timeline) add(e *events.Event) {
 		mark(fmt.Sprintf("abandoned: %d tasks", d.Tasks), about("tasks", d.Tasks))
 	}
 }
-
-// maxDelay bounds the delay in an event, in milliseconds: some years.
-const maxDelay = time.Duration(1 << 37)
 
 // about makes a set of arguments and leaves out empty ones.
 func about(pairs ...any) map[string]any {
@@ -185,26 +180,8 @@ func about(pairs ...any) map[string]any {
 	return m
 }
 
-// readied notes the time from which a task waits for its turn.
-func (t *timeline) readied(task string, at time.Time) {
-	t.waitsNoMore(task, at)
-	t.ready[task] = at
-	t.waits = append(t.waits, step{at, 1})
-}
-
-func (t *timeline) waitsNoMore(task string, at time.Time) (since time.Time, waited bool) {
-	if since, waited = t.ready[task]; waited {
-		delete(t.ready, task)
-		if at.Before(since) {
-			at = since
-		}
-		t.waits = append(t.waits, step{at, -1})
-	}
-	return since, waited
-}
-
-// attempted adds the attempt that an event begins or ends, if any.
-func (t *timeline) attempted(e *events.Event) {
+// attempted adds the attempt that an event begins or ends, if any; since is when the wait for its turn began.
+func (t *timeline) attempted(e *events.Event, since time.Time) {
 	a, first := t.fold.Add(e)
 	if !first {
 		return
@@ -213,7 +190,7 @@ func (t *timeline) attempted(e *events.Event) {
 		a.StartedAt = t.start
 	}
 	waited := time.Duration(-1)
-	if since, ok := t.waitsNoMore(e.Task, e.Time); ok && a.State == "" {
+	if !since.IsZero() && a.State == "" {
 		waited = max(0, e.Time.Sub(since))
 	}
 	t.attempts = append(t.attempts, attempt{Attempt: a, waited: waited})
@@ -260,8 +237,12 @@ func (t *timeline) end() {
 			a.EndedAt, a.State = t.last, state
 		}
 	}
-	for task := range t.ready {
-		t.waitsNoMore(task, t.last)
+	t.waits = t.waiting.All(t.last)
+	for i := range t.waits { // a wait for the store began before it was noticed
+		if w := &t.waits[i]; w.Start.Before(t.start) {
+			w.Start = t.start
+			w.End = later(w.End, t.start)
+		}
 	}
 	if r := t.report; r.Crashed() && r.CompletedAt.After(t.start) {
 		t.cut(r.CompletedAt) // the run may have been closed much later
@@ -271,6 +252,13 @@ func (t *timeline) end() {
 			a.EndedAt = a.StartedAt
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // cut ends everything at a time.
@@ -289,7 +277,8 @@ func (t *timeline) cut(at time.Time) {
 		early(&t.instants[i].at)
 	}
 	for i := range t.waits {
-		early(&t.waits[i].at)
+		early(&t.waits[i].Start)
+		early(&t.waits[i].End)
 	}
 }
 

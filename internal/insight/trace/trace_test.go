@@ -300,7 +300,7 @@ func (p *place) trace(run string) *document {
 	return d
 }
 
-// An approval is neither an attempt nor a wait for a turn.
+// A wait for an approval is a slice, and neither an attempt nor a wait for a turn.
 func TestApproved(t *testing.T) {
 	p := newPlace(t)
 	d := p.trace(p.start(`tasks:
@@ -315,6 +315,16 @@ func TestApproved(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"deferred: a", "deferred: b", "resumed: a", "resumed: b"}; !slices.Equal(got, want) {
 		t.Errorf("instants are %q, want %q", got, want)
+	}
+	var waits []string
+	for _, e := range d.TraceEvents {
+		if strings.HasPrefix(e.Cat, "wait,") {
+			waits = append(waits, e.Name)
+		}
+	}
+	slices.Sort(waits)
+	if want := []string{"a waits for approval", "b waits for approval"}; !slices.Equal(waits, want) {
+		t.Errorf("slices of waits are %q, want %q", waits, want)
 	}
 }
 
@@ -370,8 +380,8 @@ func TestWrite(t *testing.T) {
 			workers[e.Args["name"].(string)] = true
 		}
 	}
-	if !workers["me@here"] || len(workers) != 2 {
-		t.Errorf("processes are %v", slices.Sorted(maps.Keys(workers)))
+	if !workers["me@here"] || !workers["waits"] || len(workers) != 3 { // b waits for its second attempt
+		t.Errorf("processes are %v, want those of the run, of me@here and of waits", slices.Sorted(maps.Keys(workers)))
 	}
 
 	// Second run: cached tasks take no time, and failed ones run again.

@@ -283,6 +283,25 @@ func (b *Tab) Press(key string, code int) {
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
 }
 
+// Print shows the page as it is printed on paper of this width in CSS pixels, by a person who prefers dark pages.
+func (b *Tab) Print(width int) {
+	b.t.Helper()
+	b.Window(width, 1000, true)
+	b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+}
+
+// PDF returns the page printed on A4.
+func (b *Tab) PDF() []byte {
+	b.t.Helper()
+	var r struct{ Data string }
+	b.call("Page.printToPDF", map[string]any{"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": true, "printBackground": true}, &r)
+	data, err := base64.StdEncoding.DecodeString(r.Data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return data
+}
+
 // Shot returns the whole page as a PNG.
 func (b *Tab) Shot() []byte {
 	b.t.Helper()

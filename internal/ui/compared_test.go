@@ -1,0 +1,36 @@
+package ui_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"e3/internal/format/record"
+	"e3/internal/insight/runview"
+	"e3/internal/ui"
+)
+
+// The page that compares two runs says first what changed. Items that differ alike are one row, and an item without a result has the
+// reason beside it; so has the table of experiments.
+func TestComparePageFoldsItems(t *testing.T) {
+	b := newBench(t)
+	for k, id := range []string{"0194fdc1-fa2f-7cc0-81d3-ff12045b73c8", runID} {
+		b.id, b.pkg = id, record.Package{Name: "demo", Version: fmt.Sprintf("1.%d.0", k)}
+		var list []made
+		for i := range 60 {
+			m := made{name: fmt.Sprintf("train[seed=%d]", i), state: runview.TaskSuccess, file: "m.json", kind: "metrics", output: fmt.Sprintf(`{"loss": %g, "n": %d}`, 0.5-0.1*float64(k), i)}
+			if k == 1 && i%20 == 5 {
+				m.state, m.output = runview.TaskFailed, ""
+			}
+			list = append(list, m)
+		}
+		b.run(false, list...)
+	}
+	b.serve(ui.Options{})
+	page := b.page("/compare?w=prod&a=prod@-1&b=@")
+	wantIn(t, page, "What changed", "Metric train loss: -20.0% in 57 items", "Task train, 3 items: was success, is failed (exit code 3)", "train, 57 items", `<span class="dim">exit code 3</span>`)
+	if n := strings.Count(page, "<tr"); n > 24 {
+		t.Errorf("the page has %d rows for 60 items that differ in two ways", n)
+	}
+	wantIn(t, b.page("/experiments?sides=prod@"), "Without metrics: prod@ seed=5, prod@ seed=25, prod@ seed=45 (train: failed: exit code 3)")
+}
