@@ -318,9 +318,7 @@ func begins(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("thread '")) && bytes.Contains(line, []byte("panicked at"))
 }
 
-var sandbox = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`/[^\s'"]*/tmp/session-[0-9a-f-]+/[^/\s'"]+/room/work\b(/?)`)
-})
+var sandbox = pattern.Of(`/[^\s'"]*/tmp/session-[0-9a-f-]+/[^/\s'"]+/room/work\b(/?)`)
 
 // inFolder shortens the paths of files in the folder of a command, which is another one at each attempt.
 func inFolder(line string) string {
