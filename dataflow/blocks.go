@@ -287,6 +287,7 @@ func (s *scheduler) rejected(i int32, b *approval.Block) {
 	}
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
 		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.states[i].attempts, 1), Reason: events.ReasonRejected, Message: text}})
+	s.results[i].Rejected = true
 	s.failed(i, text)
 }
 

@@ -113,6 +113,14 @@ func gatherFacts(r *reader, i int32, tooFew bool) *events.Gathered {
 		l := &lacks[k]
 		f.Members, f.Missing, f.Needed = f.Members+l.Members, f.Missing+len(l.Missing), f.Needed+l.Needed
 		for _, d := range l.Missing {
+			switch result := &r.results[d]; {
+			case result.Rejected:
+				f.Rejected++
+			case result.State == Failed:
+				f.Failed++
+			default:
+				f.Skipped++
+			}
 			if len(f.Names) < mostNamed {
 				f.Names = append(f.Names, r.g.Name(d))
 			}

@@ -32,6 +32,7 @@ const (
 // TaskResult is the result of one task.
 type TaskResult struct {
 	State       State
+	Rejected    bool   // it has failed since a person did not approve it
 	ExecutionID string // "" if there is none
 	Output      objectstore.Hash
 	Size        int64

@@ -236,7 +236,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	case events.TaskDeferred:
 		t.State, t.Since = TaskDeferred, moment.At(e.Time)
 	case events.TaskResumed:
-		t.State = TaskReady
+		t.State, t.Approved = TaskReady, &Approval{By: d.By, Note: d.Message}
 		return
 	case events.TaskReopened:
 		t.State, t.Ended = "", ""

@@ -32,6 +32,9 @@ func (t *TaskReport) Notes() (notes []string) {
 			add("by %s", human.Worker(t.Worker))
 		}
 	}
+	if t.Approved != nil {
+		add("%s", t.Approved)
+	}
 	if text := t.Allowance(); text != "" {
 		add("%s", text)
 	}

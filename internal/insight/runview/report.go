@@ -1,6 +1,7 @@
 package runview
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/moment"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -79,6 +81,20 @@ func (r *Report) Status() string {
 // sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
+// An Approval says who let a task go on in a run.
+type Approval struct {
+	By   string `json:"by,omitempty"`   // user@host
+	Note string `json:"note,omitempty"` // untrusted text
+}
+
+func (a *Approval) String() string {
+	text := "approved by " + human.Line(cmp.Or(a.By, "an unknown user"))
+	if a.Note != "" {
+		text += ": " + human.Line(a.Note)
+	}
+	return text
+}
+
 // TaskReport is a task in a run. In the answer of a run, Cached is set, and Since belongs to a task that waits.
 type TaskReport struct {
 	Task        string        `json:"task"`
@@ -97,6 +113,7 @@ type TaskReport struct {
 	Because     string        `json:"because,omitempty"` // the failed task for which it was skipped
 	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
 	LeftOut     string        `json:"leftOut,omitempty"` // the task that does without it
+	Approved    *Approval     `json:"approved,omitempty"`
 
 	// Proven means that an earlier run's result counts without a look. Only reports of runs at work set it.
 	Proven bool `json:"-"`
