@@ -472,9 +472,7 @@ func TestGrowthEqualsWrittenOut(t *testing.T) {
 			if created != out.Summary.Total {
 				t.Fatalf("%d tasks were announced, %d are in the summary", created, out.Summary.Total)
 			}
-			if cache = w; out.State == record.RunCompleted {
-				base = baseline(out.Graph, out, x)
-			}
+			cache, base = w, successor(base, out.Graph, out, x)
 		}
 	})
 }
