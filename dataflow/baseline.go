@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// A Baseline is a completed run. It is proven that a lookup now would find the same answers (doc/design.md, "Proof").
+// A Baseline is a run that has ended. It is proven that a lookup now would find the same answers (doc/design.md, "Proof").
 // Unchanged tasks need no lookup.
 type Baseline struct {
 	RunID   string
@@ -16,6 +16,7 @@ type Baseline struct {
 	Inputs  record.Node // as the run read them
 	Outputs record.Node // as the run left them
 	Tasks   record.RunTasks
+	Open    []string // tasks whose execution in Tasks is no answer
 	// Foreign says that it is a run of another workspace. Then no event may refer to that run's log for many tasks,
 	// because readers look for the run in the event's own workspace.
 	Foreign bool
@@ -25,9 +26,9 @@ type Baseline struct {
 type proof struct {
 	base    *Baseline
 	forced  bool     // dirty includes what --force selects
-	same    []bool   // task hash and wiring are unchanged
+	same    []bool   // task hash and wiring are unchanged, and the baseline has an answer
 	dirty   []bool   // the task, an input or something upstream has changed: it needs a lookup
-	ids     []string // execution of each task in the baseline
+	ids     []string // the answer of each task in the baseline; "": it has none
 	outputs []record.Leaf
 }
 
@@ -48,6 +49,11 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 			p.ids[i] = e.ExecutionID
 		}
 	}
+	for _, task := range base.Open {
+		if i, ok := g.Find(task); ok {
+			p.ids[i] = ""
+		}
+	}
 	changed := make(map[string]bool)
 	for i := range g.Package.Inputs {
 		name := g.Package.Inputs[i].Name
@@ -63,14 +69,22 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 			p.dirty[i] = g.IsPending(i) || slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
 			continue
 		}
-		leaf, ok := base.Outputs.Get(t.Name)
-		p.outputs[i] = leaf
-		p.same[i] = ok && p.ids[i] != "" && (same || sameTask(old[t.Name], t))
+		ok := p.ids[i] != ""
+		if ok { // else the workspace shows an earlier run's output
+			p.outputs[i], ok = base.Outputs.Get(t.Name)
+		}
+		p.same[i] = ok && (same || sameTask(old[t.Name], t))
 		p.dirty[i] = !p.same[i] ||
 			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.ReadsInput(func(name string) bool { return changed[name] }) }) ||
 			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] && !g.IsGate(d) })
 	}
 	return p
+}
+
+// lacks tells whether the baseline has no answer for a task. A task that gathers it and has one did without it.
+func (p *proof) lacks(g *Graph, task string) bool {
+	i, ok := g.Find(task)
+	return ok && p.ids[i] == ""
 }
 
 func sameTask(a, b *record.PackageTask) bool {
@@ -94,4 +108,54 @@ func (p *proof) answer(i int32) executions.Result {
 func (p *proof) result(i int32) TaskResult {
 	h, _ := objectstore.ParseHash(p.outputs[i].Hash) // the hash in a decoded leaf is valid
 	return TaskResult{State: Cached, ExecutionID: p.ids[i], Output: h, Size: p.outputs[i].Size, Proven: true}
+}
+
+// evidence is what the run proves. A run in which a task was decided again proves nothing unless all is well in the end:
+// what reads it may have been answered before. Then a second success has changed the generation.
+func (s *scheduler) evidence(err error) (e Evidence) {
+	if s.proof != nil && !s.proof.base.Foreign {
+		for i := range s.proof.dirty {
+			if s.g.IsTask(int32(i)) && !s.proof.dirty[i] {
+				e.Kept++
+			}
+		}
+	}
+	if err != nil || s.heals.begun {
+		return e
+	}
+	untaken := s.untaken()
+	for i := range s.results {
+		switch r, answers := &s.results[i], s.answers(int32(i)); {
+		case !s.g.IsTask(int32(i)):
+		case answers && !untaken[i]:
+			e.Answered++
+		case r.ExecutionID != "":
+			e.Open = append(e.Open, s.g.Name(int32(i)))
+		}
+	}
+	return e
+}
+
+func (s *scheduler) answers(i int32) bool {
+	return s.results[i].State == Cached || s.results[i].State == Succeeded
+}
+
+// untaken finds the tasks that make a list which is not the package's: it was not read, or makes no tasks.
+func (s *scheduler) untaken() []bool {
+	untaken := make([]bool, s.g.Len())
+	for i := range s.results {
+		if i := int32(i); s.g.IsPending(i) {
+			for _, d := range s.g.Dependencies(i) {
+				untaken[d] = true
+			}
+		}
+	}
+	for _, i := range s.g.Gates() {
+		if untaken[i] || s.results[i].State != Cached {
+			for _, d := range s.g.Dependencies(i) {
+				untaken[d] = true
+			}
+		}
+	}
+	return untaken
 }

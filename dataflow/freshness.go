@@ -34,11 +34,15 @@ func (s Freshness) MarshalText() ([]byte, error) { return []byte(s.String()), ni
 // ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
 // cut-off. A gate is as fresh as the tasks that make its list. An item below a gate that is not current is stale,
-// since it may be gone. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
-func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Freshness, error) {
-	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
+// since it may be gone. What the baseline proves is not looked up. Nothing is written if the Put of objects keeps
+// nothing. Of the options, only Inputs, Baseline and Lookups matter.
+func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, outputs record.Node, opts *Options) ([]Freshness, error) {
+	r := newReader(ctx, g, objects, objects, opts)
+	if opts.Baseline != nil {
+		r.proof = prove(g, opts.Baseline, opts.Inputs)
+	}
 	all := make([]Freshness, g.Len())
-	err := each(ctx, g, lookups, func(_ context.Context, i int32) error {
+	err := each(ctx, g, opts.Lookups, func(_ context.Context, i int32) error {
 		if !g.IsTask(i) {
 			all[i] = r.known(i, all)
 			return nil
@@ -78,7 +82,7 @@ func (r *reader) known(i int32, all []Freshness) Freshness {
 // freshness compares the output of task i with the answer for its present inputs. If the task has failed on these
 // inputs, or cannot run because another task has failed, its state is set to Failed or Skipped: a reader that can
 // leave it out is current without it.
-func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Freshness, error) {
+func (r *reader) freshness(i int32, known []Freshness, x Lookup) (Freshness, error) {
 	for _, d := range r.g.Dependencies(i) {
 		switch {
 		case known[d] == Current, r.isGone(d) && r.g.Tolerates(i, d):
@@ -92,6 +96,9 @@ func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Fre
 	if tooFew(r, i) >= 0 {
 		r.results[i].State = Skipped
 		return Stale, nil
+	}
+	if fresh, yes := r.provenFreshness(i); yes {
+		return fresh, nil
 	}
 	inputs, _, err := r.resolve(i)
 	if err != nil {
@@ -111,4 +118,25 @@ func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Fre
 		return Stale, err
 	}
 	return Current, nil
+}
+
+// provenFreshness compares the output of task i, whose inputs are current, with the baseline's answer; false: the baseline has
+// none for these inputs.
+func (r *reader) provenFreshness(i int32) (Freshness, bool) {
+	p := r.proof
+	if p == nil {
+		return Absent, false
+	}
+	if p.dirty[i] {
+		if !p.same[i] {
+			return Absent, false
+		}
+		if same, err := r.sameInputs(i); err != nil || !same {
+			return Absent, false
+		}
+	}
+	if p.result(i).Output != r.results[i].Output {
+		return Stale, true
+	}
+	return Current, true
 }

@@ -231,7 +231,7 @@ func TestPlanAgrees(t *testing.T) {
 }
 
 func checkPlan(t *rapid.T) {
-	p := &project{inputs: map[string]int{}}
+	p := &project{inputs: map[string]int{}, whole: true}
 	for range rapid.IntRange(1, 8).Draw(t, "tasks") {
 		p.tasks = append(p.tasks, drawTask(t, p))
 	}
@@ -289,8 +289,8 @@ func checkPlan(t *rapid.T) {
 		switch {
 		case force:
 			base = nil
-		case filter == "" && out.State == record.RunCompleted:
-			base = baseline(g, out, inputs)
+		case rapid.Bool().Draw(t, "replaces the proof"):
+			base = successor(base, g, out, inputs)
 		}
 	}
 }

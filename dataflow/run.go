@@ -90,9 +90,21 @@ type Outcome struct {
 	Error      string
 	Tasks      []TaskResult // by index of Graph
 	Summary    record.Summary
-	Proven     int  // number of tasks that the baseline answered without a lookup
-	TimedOut   bool // the first failure was a timeout
-	Waiting    int  // number of tasks that wait for a person, if Options.NoWait alone ended the run
+	Proven     int // number of tasks that the baseline answered without a lookup
+	Evidence
+	TimedOut bool // the first failure was a timeout
+	Waiting  int  // number of tasks that wait for a person, if Options.NoWait alone ended the run
+}
+
+// Evidence is what a run proves for the next one, if the generation is the same at its end as before its first lookup.
+type Evidence struct {
+	// Answered is the number of tasks whose answer it has found; 0 if it proves nothing.
+	Answered int
+	// Open are tasks with an execution that answers nothing: failed ones, and those that make a list which the run has not
+	// taken, so that the package may be of another list.
+	Open []string
+	// Kept is the number of tasks that the baseline answers still, whether the run selected them or not.
+	Kept int
 }
 
 // Run brings every selected task to its end and returns the results. A task that fails is an outcome. An error means

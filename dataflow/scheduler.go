@@ -460,6 +460,7 @@ func (s *scheduler) outcome(err error) *Outcome {
 			o.Summary.Skipped++
 		}
 	}
+	o.Evidence = s.evidence(err)
 	switch {
 	case err != nil:
 		o.State, o.Error = record.RunFailed, err.Error()

@@ -167,10 +167,13 @@ func (r *reader) sameInputs(i int32) (bool, error) {
 		case record.WireOutput:
 			same, err = r.sameOutput(w.Name, w.Entry)
 		case record.WireFanIn:
-			same = len(r.members(&w)) == len(w.Items)
 			for k := 0; k < len(w.Items) && same && err == nil; k++ {
 				if it := &w.Items[k]; it.Input == "" {
-					same, err = r.sameOutput(it.Task, it.Entry)
+					if r.lacks(*it) {
+						same = r.proof.lacks(r.g, it.Task)
+					} else {
+						same, err = r.sameOutput(it.Task, it.Entry)
+					}
 				} else {
 					was, _ := r.proof.base.Inputs.Get(it.Input)
 					is, _ := r.opts.Inputs.Get(it.Input)

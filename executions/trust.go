@@ -122,7 +122,7 @@ func (d *Demand) Admits(p *record.Proof) bool {
 }
 
 func (d *Demand) proof(p *record.Proof) signature.Statement {
-	return signature.Proof(d.sum, p.Package, p.Inputs, p.Tasks, p.Generation)
+	return signature.Proof(d.sum, p.Package, p.Inputs, p.Tasks, p.Generation, p.Partial, p.Open)
 }
 
 // Demands returns the demand of a repository; nil: all executions count. It may be called often, by several goroutines.

@@ -199,8 +199,7 @@ func appendTold(v any) json.RawMessage {
 
 // overrides are a run's own facts about its overrides.
 type overrides struct {
-	set    map[string]json.RawMessage // what its first event tells
-	spared string                     // the proven run, whose record stays
+	set map[string]json.RawMessage // what its first event tells
 }
 
 // override makes the run work on inputs of its own, if overrides are given, and on a package of its own if these
@@ -252,13 +251,6 @@ func (r *run) tellSet() error {
 		return nil
 	}
 	return r.log.Flush()
-}
-
-// keeps notes the run whose record must stay: a run with overrides proves nothing, so the proven run stays.
-func (r *run) keeps(proof *provenRun) {
-	if proof != nil && len(r.o.Set) > 0 {
-		r.spared = proof.RunID
-	}
 }
 
 // override gives a preview the inputs of a run with overrides, and the package that they make.

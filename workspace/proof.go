@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -30,7 +31,7 @@ func durationsKey(ws string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/durations", Sort: ws}
 }
 
-// provenRun is a completed run whose answers are still valid.
+// provenRun is a run whose answers are still valid.
 type provenRun struct {
 	record.Proof
 	run     *record.Run
@@ -108,7 +109,7 @@ func (w *proofs) verified(ctx context.Context, ws string, p *record.Proof, at ou
 		return nil, nil // another repository's results prove nothing here
 	}
 	run, err := record.DecodeRun(rec.Value)
-	if err != nil || run.State != record.RunCompleted {
+	if err != nil || run.State == record.RunRunning {
 		return nil, nil
 	}
 	proven := &provenRun{Proof: *p, run: run, version: rec.Version}
@@ -117,6 +118,21 @@ func (w *proofs) verified(ctx context.Context, ws string, p *record.Proof, at ou
 		return nil, err
 	}
 	return proven, nil
+}
+
+// answers yields the executions that answer.
+func (p *provenRun) answers() iter.Seq[record.TaskExecution] {
+	open := make(map[string]bool, len(p.Open))
+	for _, task := range p.Open {
+		open[task] = true
+	}
+	return func(yield func(record.TaskExecution) bool) {
+		for e := range p.run.Tasks.All() {
+			if !open[e.Task] && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // maxOtherPackages is how many proofs of other packages are tried to find a similar one.
@@ -304,7 +320,7 @@ func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Has
 		hashes[pkg.Tasks[i].Name] = h
 	}
 	tasks := make(map[objectstore.Hash][]string)
-	for e := range p.run.Tasks.All() {
+	for e := range p.answers() {
 		tasks[hashes[e.Task]] = append(tasks[hashes[e.Task]], e.ExecutionID)
 	}
 	return tasks, nil
@@ -315,6 +331,15 @@ func (w *proofs) outputsThere(ctx context.Context, p *provenRun, doubtful *[256]
 	var err error
 	if p.tasks, err = w.states.readNode(ctx, p.Tasks); err != nil {
 		return false, ignoreLost(err)
+	}
+	if p.Partial { // the workspace has the outputs of earlier runs for the other tasks
+		var answered record.Node
+		for e := range p.answers() {
+			leaf, _ := p.tasks.Get(e.Task)
+			answered = append(answered, record.NodeEntry{Name: e.Task, Leaf: leaf})
+		}
+		answered.Sort()
+		p.tasks = answered
 	}
 	var outputs []objectstore.Hash
 	for i := range p.tasks {
@@ -429,7 +454,7 @@ func (w *proofs) encodeProof(ctx context.Context, p *record.Proof) ([]byte, erro
 
 // baseline turns a proof into the baseline that the dataflow compares with.
 func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
-	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks, Foreign: p.foreign}
+	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks, Open: p.Open, Foreign: p.foreign}
 	var err error
 	if p.Package != hash {
 		if b.Package, err = w.states.Packages.Load(ctx, p.Package); err != nil {

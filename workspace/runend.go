@@ -36,8 +36,9 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	// The generation must be what it was before the first lookup. All tasks have ended, so it may be read now.
 	generation, quiet := "", false
 	read := func() (err error) { generation, quiet, err = r.w.states.generation.Read(ctx); return err }
-	if out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != "" || r.o.Publish == Never || !r.quiet {
-		read = func() error { return nil } // the run proves nothing
+	partial := out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != ""
+	if partial && (out.Answered == 0 || out.Answered < out.Kept) || r.o.Publish == Never || !r.quiet {
+		read = func() error { return nil } // the run proves nothing, or the proof that is there proves more
 	}
 	// In turn, the sync of publish covers what was written before it.
 	err := atOnce(
@@ -58,11 +59,12 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	steps := []func() error{func() error { return r.finish(ctx) }}
 	if quiet && generation == r.generation {
+		r.spared = ""
 		// A proof relies on the run's record alone. The folders' times are from before the first lookup: objects that are
 		// removed during the run show as a change.
 		steps = append(steps, func() error {
 			return r.w.proofs.saveProof(ctx, r.ws, &record.Proof{
-				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
+				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation, Partial: partial, Open: out.Open,
 				Shards: r.folders.times(), CheckedAt: r.folders.at, Durable: r.durable,
 			}, &r.stored.version)
 		})

@@ -199,6 +199,7 @@ type run struct {
 	grown   string                 // hash of the package of the grown graph; "": the package of the start
 	dropped map[string]record.Leaf // outputs that left the tree with their tasks in a growth
 	shown   bool                   // the workspace shows the proven results
+	spared  string                 // the proven run, whose record stays; "": there is none, or this run proves more
 	broken  bool                   // cancelled, or ended by a fault: requests may lack a result
 	waiting int                    // tasks that wait for approval, if the run ended because only they remained
 	outset
@@ -222,7 +223,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	unchanged := r.shown && !r.o.Force && r.o.Filter == "" && proof.Package == r.state.PackageHash && proof.Inputs == r.inputs
+	unchanged := r.shown && !proof.Partial && !r.o.Force && r.o.Filter == "" && proof.Package == r.state.PackageHash && proof.Inputs == r.inputs
 	if unchanged {
 		for _, node := range []string{r.inputs, tasks} {
 			if err := r.w.checkNode(ctx, node); err != nil {
@@ -348,7 +349,6 @@ func (r *run) prove(ctx context.Context, link *record.Link, info *RunInfo) (proo
 	if proof != nil {
 		r.remember(proof)
 	}
-	r.keeps(proof)
 	r.shown = proof != nil && proof.Tasks == tasks
 	return proof, tasks, nil
 }
@@ -386,9 +386,10 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	return nil
 }
 
-// remember marks the record of the proven run as deletable in the version that was read, which saves reading that large
-// record again.
+// remember spares the record of the proven run, until this run proves more. Then it is deletable in the version that was
+// read, which saves reading that large record again.
 func (r *run) remember(p *provenRun) {
+	r.spared = p.RunID
 	for i := range r.old {
 		if o := &r.old[i]; o.id == p.RunID {
 			o.version, o.goes = p.version, true
@@ -505,7 +506,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		cached[i].Time = r.rec.CompletedAt // the end, which is recorded before this event
 		r.emit(cached[i])
 	}
-	p.Proof.RunID = r.rec.RunID
+	p.Proof.RunID, r.spared = r.rec.RunID, ""
 	err = atOnce(
 		r.w.states,
 		func() error { return r.tellEnd(ctx) },

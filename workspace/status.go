@@ -432,14 +432,14 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 	return is, err
 }
 
-// findFreshness is freshness by the proof of a run or, without one, by a look at each task.
+// findFreshness is freshness by the proof of a run and by a look at each task that it does not prove.
 func (w *Planner) findFreshness(ctx context.Context, ws string, t *tree, next *preview, inputs string) (outputs, error) {
 	is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}
 	proof, _, err := w.proofs.peek(ctx, ws)
 	if err != nil {
 		return is, err
 	}
-	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
+	if proof != nil && !proof.Partial && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
 		for i := range next.pkg.Tasks {
 			is.of[next.pkg.Tasks[i].Name] = dataflow.Current
 		}
@@ -449,12 +449,17 @@ func (w *Planner) findFreshness(ctx context.Context, ws string, t *tree, next *p
 	if err != nil {
 		return is, err
 	}
-	x := w.states.executions()
+	opts := dataflow.Options{Inputs: next.inputs, Lookups: w.states.Lookups}
+	if proof != nil {
+		if opts.Baseline, err = w.proofs.baseline(ctx, proof, next.pkgHash, next.pkg); err != nil {
+			return is, err
+		}
+	}
 	var objects objectstore.Store = hashOnly{w.states.Objects}
 	if next.objects != nil {
 		objects = next.objects
 	}
-	list, err := dataflow.ReadFreshness(ctx, g, objects, x, next.inputs, t.tasks, w.states.Lookups)
+	list, err := dataflow.ReadFreshness(ctx, g, objects, w.states.executions(), t.tasks, &opts)
 	if err != nil {
 		return is, fmt.Errorf("workspace %s: %w", ws, err)
 	}

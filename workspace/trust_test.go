@@ -68,6 +68,14 @@ func TestForgedProofs(t *testing.T) {
 			proof.Inputs = proof.Tasks
 			return proof.Encode()
 		}, false},
+		{"of a task that is not open", func(_ *place, proof *record.Proof) []byte {
+			proof.Open = append(proof.Open, "one")
+			return proof.Encode()
+		}, false},
+		{"of a part", func(_ *place, proof *record.Proof) []byte {
+			proof.Partial = true
+			return proof.Encode()
+		}, false},
 		{"signed by another key", func(p *place, proof *record.Proof) []byte {
 			d, err := p.repo.Demand(p.ctx)
 			if err != nil {

@@ -333,7 +333,7 @@ var proofs = rapid.Custom(func(t *rapid.T) *record.Proof {
 	p := &record.Proof{
 		RunID: texts.Draw(t, "run"), Package: texts.Draw(t, "package"), Inputs: texts.Draw(t, "inputs"), Tasks: texts.Draw(t, "tasks"),
 		Generation: texts.Draw(t, "generation"), Shards: few(numbers).Draw(t, "shards"), CheckedAt: numbers.Draw(t, "checked"),
-		Durable: rapid.Bool().Draw(t, "durable"),
+		Durable: rapid.Bool().Draw(t, "durable"), Partial: rapid.Bool().Draw(t, "partial"), Open: few(texts).Draw(t, "open"),
 	}
 	if rapid.Bool().Draw(t, "signed") {
 		p.Signature = signatures.Draw(t, "signature")

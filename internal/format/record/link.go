@@ -70,14 +70,18 @@ func (l *Link) Encode() []byte { return linkCodec.Encode(l, 256+160*len(l.Inputs
 // DecodeLink reads a link.
 func DecodeLink(data []byte) (*Link, error) { return linkCodec.Decode(data) }
 
-// Proof is the evidence that the results of a completed run are valid: the repository's generation did not change while
-// it was made, and every object that it names was present.
+// Proof is the evidence that the answers of a run are valid: the repository's generation did not change while it was
+// made, and every object that it names was present.
 type Proof struct {
 	RunID      string
 	Package    string // hash of the package object
 	Inputs     string // hash of the inputs node
 	Tasks      string // hash of the tasks node
 	Generation string
+	// Partial says that the run has no answer for some tasks of the package. The others are those of the run's record,
+	// except those in Open: what the record names of these is a failure, or proves nothing.
+	Partial bool
+	Open    []string
 	// mtimes, in ns, of the object folders, then of the folder of executions, at the latest check of their contents
 	Shards    []int64
 	CheckedAt int64 `beast2:"checkedAtNs"`
@@ -91,7 +95,7 @@ type Proof struct {
 var proofCodec = codec.New[Proof]("proof")
 
 // Encode returns the bytes of the proof.
-func (p *Proof) Encode() []byte { return proofCodec.Encode(p, 512+10*len(p.Shards)) }
+func (p *Proof) Encode() []byte { return proofCodec.Encode(p, 512+10*len(p.Shards)+32*len(p.Open)) }
 
 // DecodeProof reads a proof.
 func DecodeProof(data []byte) (*Proof, error) { return proofCodec.Decode(data) }

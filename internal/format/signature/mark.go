@@ -31,9 +31,14 @@ func Execution(task, inputs string, status []byte, size int64) Statement {
 }
 
 // Proof is the statement that a run has found these outputs, and counted only executions that the demand admits. The
-// outputs are a node, for a package and a node of inputs, under a generation.
-func Proof(demand [32]byte, pkg, inputs, tasks, generation string) Statement {
-	return statement(proofDomain, demand[:], []byte(pkg), []byte(inputs), []byte(tasks), []byte(generation))
+// outputs are a node, for a package and a node of inputs, under a generation. Those of open tasks are not the run's; partial says
+// that there are such tasks.
+func Proof(demand [32]byte, pkg, inputs, tasks, generation string, partial bool, open []string) Statement {
+	fields := [][]byte{demand[:], []byte(pkg), []byte(inputs), []byte(tasks), []byte(generation), strconv.AppendBool(nil, partial)}
+	for _, task := range open {
+		fields = append(fields, []byte(task))
+	}
+	return statement(proofDomain, fields...)
 }
 
 // statement joins fields. Each follows its length, in 8 bytes, big-endian: so no two lists of fields have the same
