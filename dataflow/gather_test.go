@@ -129,7 +129,7 @@ func TestNeedKeys(t *testing.T) {
 				told += fmt.Sprintf("%s tolerable %v;", e.Task, e.Data.Tolerable)
 			}
 		}
-		if want := "f2 tolerable true;task.marked_ready r: {Members:3 Missing:1 Needed:1 Names:[f2]};f2 for r;"; told != want {
+		if want := "f2 tolerable true;task.marked_ready r: {Members:3 Missing:1 Failed:1 Rejected:0 Skipped:0 Needed:1 Names:[f2]};f2 for r;"; told != want {
 			t.Errorf("told %s\nwant %s", told, want)
 		}
 		read := w.requests[len(w.requests)-1].Inputs
