@@ -271,6 +271,18 @@ func previewBuilt(b *Built) *preview {
 	return &preview{file: b.Link.File, pkg: b.Package, pkgHash: b.Hash, built: true, warnings: b.Warnings, set: map[string]bool{}}
 }
 
+// selected tells which tasks a filter selects: what it names, and what these need.
+func selected(g *graph.Graph, filter string) func(task string) bool {
+	if filter == "" {
+		return func(string) bool { return true }
+	}
+	_, selects := g.Select(filter)
+	return func(task string) bool {
+		i, ok := g.Find(task)
+		return ok && selects[i]
+	}
+}
+
 // plan plans a run on a preview.
 func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects plan.Objects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
@@ -282,16 +294,6 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 		return nil, err
 	}
 	p.Busy = p.Holder.Answer()
-	proof, at, err := w.proofs.peek(ctx, ws)
-	if err == nil && proof != nil {
-		var there bool
-		if there, err = w.proofs.onRecord(ctx, proof); !there {
-			proof = nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
 	g := next.graph
 	if g == nil {
 		if g, err = graph.Whole(next.pkg); err != nil {
@@ -304,6 +306,16 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 		}
 	}
 	if err := checkFilter(g, o.Filter); err != nil {
+		return nil, err
+	}
+	proof, at, err := w.proofs.peek(ctx, ws)
+	if err == nil && proof != nil {
+		var there bool
+		if there, err = w.proofs.onRecord(ctx, proof, selected(g, o.Filter)); !there {
+			proof = nil
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	durations, _ := w.proofs.durations(ctx, ws)

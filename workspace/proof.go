@@ -271,7 +271,7 @@ func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook)
 
 // tasksThere checks that each task that the proven run has settled still has the folder of its executions.
 func (w *proofs) tasksThere(ctx context.Context, p *provenRun) (bool, error) {
-	tasks, err := w.settled(ctx, p)
+	tasks, err := w.settled(ctx, p, func(string) bool { return true })
 	if err != nil {
 		return false, ignoreLost(err)
 	}
@@ -284,13 +284,13 @@ func (w *proofs) tasksThere(ctx context.Context, p *provenRun) (bool, error) {
 	return len(tasks) == 0, nil
 }
 
-// onRecord checks that each execution of a proven run is on record. It costs a look at each key of its tasks, so a start
+// onRecord checks that each execution of a proven run is on record whose task is wanted. It costs a look at each key of its tasks, so a start
 // does not do it. Where records lie in no folder, only a change of generation removes them.
-func (w *proofs) onRecord(ctx context.Context, p *provenRun) (bool, error) {
+func (w *proofs) onRecord(ctx context.Context, p *provenRun, wants func(task string) bool) (bool, error) {
 	if _, ok := w.states.Records.(listTimer); !ok {
 		return true, nil
 	}
-	tasks, err := w.settled(ctx, p)
+	tasks, err := w.settled(ctx, p, wants)
 	if err != nil {
 		return false, ignoreLost(err)
 	}
@@ -307,9 +307,9 @@ func (w *proofs) onRecord(ctx context.Context, p *provenRun) (bool, error) {
 	return !gone.Load(), err
 }
 
-// settled are the executions that a proven run has settled, by task object. Executions whose task the package does
+// settled are the executions that a proven run has for the tasks that are wanted, by task object. Executions whose task the package does
 // not know are under the zero hash.
-func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Hash][]string, error) {
+func (w *proofs) settled(ctx context.Context, p *provenRun, wants func(task string) bool) (map[objectstore.Hash][]string, error) {
 	pkg, err := w.states.Packages.Load(ctx, p.Package)
 	if err != nil {
 		return nil, err
@@ -321,6 +321,9 @@ func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Has
 	}
 	tasks := make(map[objectstore.Hash][]string)
 	for e := range p.answers() {
+		if !wants(e.Task) {
+			continue
+		}
 		tasks[hashes[e.Task]] = append(tasks[hashes[e.Task]], e.ExecutionID)
 	}
 	return tasks, nil

@@ -22,6 +22,11 @@ func (l *lookups) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 	return l.Records.List(ctx, q)
 }
 
+// ListTime passes on the store's answer.
+func (l *lookups) ListTime(partition string) (int64, error) {
+	return l.Records.(interface{ ListTime(string) (int64, error) }).ListTime(partition)
+}
+
 // counted returns a planner on the place's repository, and what it has looked up.
 func (p *place) counted() (*workspace.Planner, *lookups) {
 	stores := p.ws.Stores
@@ -108,5 +113,22 @@ func TestUnevenStatesAreProven(t *testing.T) {
 				t.Errorf("the next start has %d tasks from the proof, want at least %d", res.Outcome.Proven, plain)
 			}
 		})
+	}
+}
+
+// A question about one task looks at the records of what that task needs, and not at those of the whole graph.
+func TestAPlanOfOneTask(t *testing.T) {
+	p := newChain(t)
+	for _, test := range []struct {
+		filter string
+		keys   int
+	}{{"", 3}, {"two", 2}, {"other", 1}} {
+		planner, l := p.counted()
+		if _, err := planner.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 1, Filter: test.filter}); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.take()["list EXECUTION"]; n != test.keys {
+			t.Errorf("with filter %q the plan lists %d keys, want %d", test.filter, n, test.keys)
+		}
 	}
 }
