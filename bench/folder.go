@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -53,29 +55,36 @@ func (b *bench) oneFolder(name string, files int) error {
 			return err
 		}
 	}
-	cold, _, err := timed(project, b.e3, "start", "-f", "e3.yaml", "r", "w")
+	cold, coldMemory, err := timed(project, b.e3, "start", "-f", "e3.yaml", "r", "w")
 	if err != nil {
 		return err
 	}
-	row(name+", first start", cold, 0, 0, "")
+	row(name+", first start", cold, 0, 0, mebibytes(coldMemory))
+	killed, killedMemory, err := b.afterKill(project, files)
+	if err != nil {
+		return err
+	}
+	row(name+", first start after one that was killed (undisturbed)", killed, cold, 1.1, mebibytes(killedMemory))
 
 	before, err := b.makeFiles(fmt.Sprint("before-", files))
 	if err != nil {
 		return err
 	}
 	var took, unchanged, peer []time.Duration
+	var changedMemory, memory, peerMemory int64
 	for k := range starts {
 		if err := write(1, fmt.Sprint("change ", k)); err != nil {
 			return err
 		}
-		t, _, err := timed(project, b.e3, "start", "r", "w")
+		t, m, err := timed(project, b.e3, "start", "r", "w")
 		if err != nil {
 			return err
 		}
-		u, _, err := timed(project, b.e3, "start", "r", "w")
+		u, n, err := timed(project, b.e3, "start", "r", "w")
 		if err != nil {
 			return err
 		}
+		changedMemory, memory = max(changedMemory, m), max(memory, n)
 		took, unchanged = append(took, t), append(unchanged, u)
 	}
 	after, err := b.makeFiles(fmt.Sprint("after-", files))
@@ -90,18 +99,51 @@ func (b *bench) oneFolder(name string, files int) error {
 			return err
 		}
 		for range b.rounds {
-			t, _, err := timed(project, "git", "status", "--porcelain", "data")
+			t, m, err := timed(project, "git", "status", "--porcelain", "data")
 			if err != nil {
 				return err
 			}
+			peerMemory = max(peerMemory, m)
 			peer = append(peer, t)
 		}
-		row(name+", unchanged (git status)", median(unchanged), median(peer), 1, "")
+		row(name+", unchanged (git status)", median(unchanged), median(peer), 1, fmt.Sprintf("%s, git %s", mebibytes(memory), mebibytes(peerMemory)))
 	}
-	row(name+", one changed", median(took), 0, 0, fmt.Sprintf("target: under %v", target))
+	row(name+", one changed", median(took), 0, 0, fmt.Sprintf("target: under %v; %s", target, mebibytes(changedMemory)))
 	row(name+", starts 8 to 10 (1 to 3)", median(took[starts-3:]), median(took[:3]), 1.3, "")
 	row("10,000 new files after it (before)", after, before, 1.3, "")
 	return nil
+}
+
+func mebibytes(kib int64) string { return fmt.Sprintf("%d MiB", kib>>10) }
+
+// afterKill kills a first start of another repository when a quarter of the files is stored, and measures the next start.
+func (b *bench) afterKill(project string, files int) (time.Duration, int64, error) {
+	for _, args := range [][]string{{"init", "killed"}, {"workspace", "create", "killed", "w"}} {
+		if _, _, err := timed(project, append([]string{b.e3}, args...)...); err != nil {
+			return 0, 0, err
+		}
+	}
+	cmd := exec.Command(b.e3, "start", "-f", "e3.yaml", "killed", "w")
+	cmd.Dir = project
+	if err := cmd.Start(); err != nil {
+		return 0, 0, err
+	}
+	for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(10 * time.Millisecond) {
+		found, err := filepath.Glob(filepath.Join(project, "killed", ".e3", "objects", "??", "*"))
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(found) >= files/4 {
+			break
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		return 0, 0, err
+	}
+	if err := cmd.Wait(); err == nil {
+		return 0, 0, errors.New("the start ended before it was killed")
+	}
+	return timed(project, b.e3, "start", "-f", "e3.yaml", "killed", "w")
 }
 
 // makeFiles makes 10,000 small files, and leaves them, because deleted files would slow the next ones down.

@@ -38,8 +38,8 @@ const (
 type checkouts struct {
 	objects objectstore.Store
 	scratch func() (string, error)
-	folder  func() (string, error) // for the next process; nil: there is none
-	limit   func() (int64, error)  // what all may take of the disk; nil: the default
+	folder  func() (string, error)     // for the next process; nil: there is none
+	limit   func() (tree.Usage, error) // what all may take of the disk; nil: the default
 	mu      sync.Mutex
 	idle    []*checkout // the latest last
 	count   int         // made or taken by this process
@@ -136,20 +136,20 @@ func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Ha
 
 // bound is what all checkouts that are kept may take. One of them may take half of it.
 func (p *checkouts) bound() tree.Usage {
-	n, _ := p.bytes() // leaveIdle returns the error
-	return checkoutBound(n)
+	bound, _ := p.setBound() // leaveIdle returns the error
+	return bound
 }
 
-// bytes is the user's bound, or the default beside an error.
-func (p *checkouts) bytes() (int64, error) {
+// setBound is the user's bound, or the default beside an error.
+func (p *checkouts) setBound() (tree.Usage, error) {
 	if p.limit == nil {
-		return DefaultCheckoutBytes, nil
+		return DefaultCheckouts, nil
 	}
-	n, err := p.limit()
+	bound, err := p.limit()
 	if err != nil {
-		n = DefaultCheckoutBytes
+		bound = DefaultCheckouts
 	}
-	return n, err
+	return bound, err
 }
 
 // giveBack takes a checkout back from a command. As far as the supervisor knows, no process has anything in it open.
@@ -342,7 +342,7 @@ func (p *checkouts) leaveIdle(now time.Time) error {
 	if err != nil { // there is no next process
 		return errs[0]
 	}
-	bytes, err := p.bytes()
+	bound, err := p.setBound()
 	errs = append(errs, err)
 	for _, c := range idle {
 		dir := c.dir.Name()
@@ -360,7 +360,7 @@ func (p *checkouts) leaveIdle(now time.Time) error {
 		}
 		errs = append(errs, err)
 	}
-	_, err = StoredCheckouts(folder).Trim(now, bytes, false, false)
+	_, err = StoredCheckouts(folder).Trim(now, bound, false, false)
 	return errors.Join(append(errs, err)...)
 }
 

@@ -252,18 +252,19 @@ func TestNotKept(t *testing.T) {
 // uses stays.
 func TestKeptCheckoutsAreBounded(t *testing.T) {
 	type one struct{ bytes, files, age int }
+	roomy := tree.Usage{Files: 1 << 16, Bytes: 1 << 30}
 	for _, c := range []struct {
 		what  string
 		there []one
-		bound int64
+		bound tree.Usage
 		all   bool
 		stay  int
 	}{
-		{"number", slices.Repeat([]one{{100, 2, 0}}, 18), 1 << 30, false, 16},
-		{"blocks", []one{{600 << 20, 1, 1}, {300 << 20, 1, 2}, {200 << 20, 1, 3}, {100 << 20, 1, 4}}, 1 << 30, false, 3},
-		{"files", []one{{1, 40, 1}, {1, 40, 2}, {1, 30, 3}, {1, 20, 4}}, 100 * 16 << 10, false, 3},
-		{"age", []one{{1, 1, 7*24*60 - 1}, {1, 1, 7*24*60 + 1}}, 1 << 30, false, 1},
-		{"all", []one{{1, 1, 1}, {1, 1, 2}}, 1 << 30, true, 0},
+		{"number", slices.Repeat([]one{{100, 2, 0}}, 18), roomy, false, 16},
+		{"blocks", []one{{600 << 20, 1, 1}, {300 << 20, 1, 2}, {200 << 20, 1, 3}, {100 << 20, 1, 4}}, roomy, false, 3},
+		{"files", []one{{1, 40, 1}, {1, 40, 2}, {1, 30, 3}, {1, 20, 4}}, tree.Usage{Files: 100, Bytes: 1 << 30}, false, 3},
+		{"age", []one{{1, 1, 7*24*60 - 1}, {1, 1, 7*24*60 + 1}}, roomy, false, 1},
+		{"all", []one{{1, 1, 1}, {1, 1, 2}}, roomy, true, 0},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			dir, now := t.TempDir(), time.Now()
@@ -300,9 +301,9 @@ func entriesIn(t *testing.T, dir string) int {
 // process has begun to remove.
 func TestStoredCheckouts(t *testing.T) {
 	dir := t.TempDir()
-	bound := int64(1 << 30)
+	bound := tree.Usage{Files: 1 << 16, Bytes: 1 << 30}
 	keep := func(o *executions.Options) {
-		o.Checkouts, o.CheckoutBytes = func() (string, error) { return dir, nil }, func() (int64, error) { return bound, nil }
+		o.Checkouts, o.CheckoutBound = func() (string, error) { return dir, nil }, func() (tree.Usage, error) { return bound, nil }
 	}
 	l := newLab(t, keep)
 	h := manyFiles(t, l, "first")
@@ -341,7 +342,7 @@ func TestStoredCheckouts(t *testing.T) {
 	}
 
 	// A checkout of more than half of what all may take is not kept, here for its files.
-	bound = 600 * 16 << 10
+	bound = tree.Usage{Files: 600, Bytes: 1 << 30}
 	l.run(t, reader("true", "2"), h)
 	if err := l.Rest(); err != nil || entriesIn(t, dir) != 0 {
 		t.Errorf("%d are kept, %v; want none", entriesIn(t, dir), err)

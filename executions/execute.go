@@ -18,6 +18,7 @@ import (
 	"e3/internal/host/tools"
 	"e3/internal/host/trace"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -54,7 +55,7 @@ type Options struct {
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts     func() (string, error)
-	CheckoutBytes func() (int64, error) // what all of them may take of the disk; nil: DefaultCheckoutBytes
+	CheckoutBound func() (tree.Usage, error) // what all of them may take of the disk; nil: DefaultCheckouts
 	// Images is a folder of this user, for unpacked images; nil: no task can have an image.
 	Images       func() (string, error)
 	Environments EnvironmentOptions
@@ -111,7 +112,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes:    sandboxes{scratch: opts.Scratch, modes: opts.Modes},
-		checkouts:    checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts, limit: opts.CheckoutBytes},
+		checkouts:    checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts, limit: opts.CheckoutBound},
 		environments: environments{EnvironmentOptions: opts.Environments, objects: objects, runner: run, path: opts.Path, grace: opts.Grace},
 		images:       images{objects: objects, folder: opts.Images},
 		releasing:    make(chan struct{}, mostReleasing),

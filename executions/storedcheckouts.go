@@ -25,16 +25,10 @@ type StoredCheckouts string
 const (
 	maxStored         = 16 // checkouts
 	maxUnusedCheckout = 7 * 24 * time.Hour
-	// DefaultCheckoutBytes bounds what all of them take of the disk.
-	DefaultCheckoutBytes = 2 << 30
-	bytesPerFile         = 16 << 10 // ext4 has an inode for so many bytes of a disk
 )
 
-// checkoutBound is what all checkouts may take, given the bytes: no greater part of the disk's inodes than of its
-// blocks.
-func checkoutBound(bytes int64) tree.Usage {
-	return tree.Usage{Files: bytes / bytesPerFile, Bytes: bytes}
-}
+// DefaultCheckouts is what all of them may take of the disk. One of them may take half: a folder of 100,000 files is kept.
+var DefaultCheckouts = tree.Usage{Files: 1 << 18, Bytes: 2 << 30}
 
 // A storedCheckout is one of them. Its name is "<label>-<hash>-<bytes>-<files>-<random>".
 type storedCheckout struct {
@@ -85,12 +79,11 @@ type TrimmedCheckouts struct {
 	KeptFiles    int64
 }
 
-// Trim removes the checkouts that were not used for long, and those beyond the latest that together take no more than
-// so many bytes, or all of them. One in which a process works or has something open stays. A dry run only counts.
-func (s StoredCheckouts) Trim(now time.Time, bytes int64, all, dry bool) (TrimmedCheckouts, error) {
+// Trim removes the checkouts that were not used for long, and those beyond the latest that together are
+// within the bound, or all of them. One in which a process works or has something open stays. A dry run only counts.
+func (s StoredCheckouts) Trim(now time.Time, bound tree.Usage, all, dry bool) (TrimmedCheckouts, error) {
 	var done TrimmedCheckouts
 	var total tree.Usage
-	bound := checkoutBound(bytes)
 	var occupied map[string]bool // nil: not asked for yet
 	errs := []error{}
 	for i, c := range s.list() {

@@ -37,6 +37,7 @@ With --json the last line on standard output is the error:
   E3_CACHE_DIR     folder in which commands run, and for cached objects of shared repositories (default: the user's cache folder)
   E3_CACHE_SIZE    greatest size of that cache (default: 20GiB)
   E3_CHECKOUTS_SIZE     greatest size, on the disk, of the copies of large folders that are kept for later commands (default: 2GiB)
+  E3_CHECKOUTS_FILES    greatest number of files, folders and links in them (default: 262144)
   E3_ENVIRONMENTS_SIZE  greatest size of the environments of programs in E3_CACHE_DIR (default: 20GiB)
   E3_STATE_DIR     folder for this machine's other data about shared repositories
   E3_DEBUG         topics to log on standard error: leases, lookups, requests (to DynamoDB and S3), or all

@@ -432,7 +432,7 @@ func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.stores.programs, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, checkoutsName) },
-		CheckoutBytes: func() (int64, error) { return checkoutsSize(r) }, Images: func() (string, error) { return keeping(r, "images") },
+		CheckoutBound: r.checkoutsBound, Images: func() (string, error) { return keeping(r, "images") },
 		Environments: environments(r),
 		Kept:         r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 		Storable: func(ctx context.Context) error { return storable(ctx, r) },

@@ -47,7 +47,7 @@ cmd/e3/internal/term:          internal/human
 internal/resultdir:            internal/format/manifest internal/repo internal/insight/runview workspace objectstore objectstore/tree refstore internal/format/record internal/host/atomicfile internal/human internal/backoff
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/fetch internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/mounted objectstore/objectstoretest objectstore/s3 refstore refstore/refstoretest refstore/checked refstore/fs refstore/dynamo refstore/postgres refstore/lease refstore/overlay refstore/known objectstore/overlay
+internal/repo:                 internal/fetch internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree objectstore/cached objectstore/mounted objectstore/objectstoretest objectstore/s3 refstore refstore/refstoretest refstore/checked refstore/fs refstore/dynamo refstore/postgres refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/host/kept internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
