@@ -412,6 +412,9 @@ type edits struct {
 	found  chan git.Edits
 }
 
+// longestLook is how long the end of a run waits for a look: a project may have millions of files on a slow disk.
+const longestLook = time.Second
+
 // look begins to look, the first time.
 func (e *edits) look() {
 	e.once.Do(func() {
@@ -429,8 +432,12 @@ func (e *edits) tell(of *events.Git) *events.Git {
 	if e.found == nil {
 		return nil
 	}
-	found := <-e.found
-	e.found <- found
+	var found git.Edits
+	select {
+	case found = <-e.found:
+		e.found <- found
+	case <-time.After(longestLook): // it is not told
+	}
 	if found == (git.Edits{}) {
 		return nil
 	}
