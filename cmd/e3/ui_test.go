@@ -275,14 +275,19 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
 		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td></tr>`), want)
 		want = nil
-		for _, m := range doc.Metrics {
-			for _, c := range m.Changes {
-				want = append(want, fmt.Sprintf("%s | %s | %s", c.Key, c.Was, c.Is))
+		items := 0
+		for _, m := range doc.FoldedMetrics() { // items in which a value was, and is, the same share a row
+			for _, c := range m.Rows {
+				want = append(want, fmt.Sprintf("%s | %s | %s | %s", c.Key, human.Few(c.Items), c.Was, c.Is))
+				items += len(c.Items)
 			}
+		}
+		if items != len(doc.Metrics) {
+			t.Errorf("the rows are of %d items, the answer of %d", items, len(doc.Metrics))
 		}
 		_, metrics, _ := strings.Cut(page, `id="metrics-h"`)
 		metrics, _, _ = strings.Cut(metrics, `id="outputs-h"`)
-		same(t, "metrics", shownIn(metrics, `<tr><th scope="row">(.*?)</th><td class="num" title="(.*?)">.*?</td><td class="num" title="(.*?)">`), want)
+		same(t, "metrics", shownIn(metrics, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td class="num" title="(.*?)">.*?</td><td class="num" title="(.*?)">`), want)
 	})
 	t.Run("status", func(t *testing.T) {
 		var doc struct {
