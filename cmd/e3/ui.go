@@ -166,7 +166,7 @@ const keepSecret = 7 * 24 * time.Hour
 
 // keptServer reads what an earlier server of a repository has left, or begins anew.
 func keptServer(dir string, r *repo.Repo) *keptUI {
-	sum := sha256.Sum256([]byte(r.Location))
+	sum := sha256.Sum256([]byte(r.Root)) // whatever name was typed: "." means many
 	k := &keptUI{path: filepath.Join(dir, hex.EncodeToString(sum[:8])+".json")}
 	data, err := os.ReadFile(k.path)
 	if err == nil {

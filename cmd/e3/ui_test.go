@@ -94,22 +94,28 @@ func newUIStage(t *testing.T, items int) *uiStage {
 	write("e3.yaml", strings.Replace(project, "0.5", "0.25", 1))
 	s.e3("start", ".", "prod", "--no-wait", "--progress", "none")
 
+	s.serve()
+	return s
+}
+
+// serve begins to serve the pages of the repository in the present folder.
+func (s *uiStage) serve() {
+	s.t.Helper()
 	a := newApp()
-	r, err := a.open(t.Context(), ".")
+	r, err := a.open(s.t.Context(), ".")
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() })
-	server := ui.New(t.Context(), uiStores(a, r), ui.Options{Repository: ".", Version: "9.9"})
+	s.t.Cleanup(func() { r.Close() })
+	server := ui.New(s.t.Context(), uiStores(a, r), ui.Options{Repository: ".", Version: "9.9"})
 	front := httptest.NewServer(server.Handler())
-	t.Cleanup(front.Close)
+	s.t.Cleanup(front.Close)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.client, s.at = &http.Client{Jar: jar}, front.URL
 	s.page(server.Login(ui.Start("")))
-	return s
 }
 
 // e3 runs a command and returns what it prints.
@@ -463,6 +469,28 @@ func TestUIServesAndGoesOn(t *testing.T) {
 	}
 }
 
+// The page of a run whose results were proven has them, and the first run of a workspace is compared with none.
+func TestPageOfAProvenRun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("E3_REPO", "")
+	s := &uiStage{t: t}
+	const project = "e3: 1\nname: demo\ntasks:\n  eval: {out: {file: m.yaml, kind: metrics}, run: 'echo \"loss: 0.125\" > m.yaml'}\n"
+	if err := os.WriteFile("e3.yaml", []byte(project), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 2 {
+		s.e3("start", "-f", "e3.yaml", "--no-wait", "--progress", "none")
+		s.serve()
+		page := s.page("/run?w=demo")
+		if !strings.Contains(page, ">0.125<") {
+			t.Errorf("run %d: the page lacks the metric:\n%s", n+1, page)
+		}
+		if got, want := strings.Contains(page, "What differs from"), n > 0; got != want {
+			t.Errorf("run %d: a link compares it with another: %v, want %v", n+1, got, want)
+		}
+	}
+}
+
 // A server that is started again goes on with its port and its secret, which only this user can read.
 func TestKeptServer(t *testing.T) {
 	dir := t.TempDir()
@@ -509,5 +537,16 @@ func TestKeptServer(t *testing.T) {
 	defer l3.Close()
 	if l3.Addr().String() != at || !bytes.Equal(first.Secret, again.Secret) {
 		t.Errorf("%s, want %s and the same secret", l3.Addr(), at)
+	}
+	// The same words name another repository from another folder.
+	t.Chdir(t.TempDir())
+	s.e3("init", ".")
+	other, err := a.open(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if bytes.Equal(keptServer(dir, other).Secret, first.Secret) {
+		t.Error("servers of two repositories share a secret: who may read one may read the other")
 	}
 }

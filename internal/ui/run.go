@@ -31,6 +31,7 @@ type runBody struct {
 	Graph     h.Node
 	GraphNote string
 	Waiting   []runview.TaskReport // for approval
+	Another   bool                 // the workspace has another run, to compare this one with
 }
 
 // row is a task in a list.
@@ -79,6 +80,9 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	}
 	b.Failures = s.failures(ctx, m)
 	if b.Results, err = s.results(ctx, m); err != nil {
+		return nil, err
+	}
+	if b.Another, err = s.stores.Runs.Another(ctx, f.Workspace, r.RunID); err != nil {
 		return nil, err
 	}
 	switch b.View {

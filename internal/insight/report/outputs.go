@@ -112,12 +112,7 @@ type file struct {
 // task shows the outputs of one task. The page says which outputs are gone or unreadable; this is no error.
 func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) error {
 	b := o.b
-	key, ok := executions.ParseKey(t.Key)
-	if !ok {
-		o.note("The outputs of %s cannot be shown: its execution is not in the repository.", t.Task)
-		return nil
-	}
-	e, err := b.s.Executions.Get(b.ctx, key, t.ExecutionID)
+	e, err := b.execution(t, declared)
 	var output objectstore.Hash
 	if err == nil {
 		if e.Detail != nil && e.Detail.Version != "" {
@@ -127,7 +122,7 @@ func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) erro
 	}
 	var task *record.Task
 	if err == nil {
-		task, err = o.object(key.Task)
+		task, err = o.object(e.Key.Task)
 	}
 	if err == nil {
 		for i := range declared.Policy.Views {
@@ -143,6 +138,18 @@ func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) erro
 		o.note("The outputs of %s cannot be shown: %s.", t.Task, why(err))
 	}
 	return nil
+}
+
+// execution reads the execution that gave a task its outputs. The events of a run that was proven do not tell its key.
+func (b *builder) execution(t *runview.TaskReport, declared *record.PackageTask) (*executions.Execution, error) {
+	if key, ok := executions.ParseKey(t.Key); ok {
+		return b.s.Executions.Get(b.ctx, key, t.ExecutionID)
+	}
+	task, err := objectstore.ParseHash(declared.Task)
+	if err != nil || t.ExecutionID == "" {
+		return nil, executions.ErrNotFound
+	}
+	return b.s.Executions.FindTask(b.ctx, task, t.ExecutionID)
 }
 
 // ran records the version of e3 that ran an execution.

@@ -152,6 +152,27 @@ func (v *Runs) IDs(ctx context.Context, ws string) (ids []string, recorded map[s
 	return ids, recorded, nil
 }
 
+// Another reports whether a workspace has a run, with a record or events, besides the one with this id.
+func (v *Runs) Another(ctx context.Context, ws, id string) (bool, error) {
+	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
+		if err != nil {
+			return false, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if _, err := executions.ParseID(key.Sort); err == nil && key.Sort != id {
+			return true, nil
+		}
+	}
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+		if err != nil {
+			return false, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if rec.Key.Sort != id {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // runID finds a run by its id or a prefix of it; "" stays "".
 func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
 	if prefix == "" {
