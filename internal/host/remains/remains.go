@@ -9,12 +9,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +23,9 @@ import (
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 )
+
+// Prefix begins the name of the folder of a user's kept folders.
+const Prefix = "failed-"
 
 // Bounds of the kept folders.
 const (
@@ -78,7 +81,7 @@ type place struct {
 
 // In returns the Folders in the temporary folder of a repository on this machine. It makes nothing; Keep does.
 func In(tmp string) *Folders {
-	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[place]bool{}}
+	return &Folders{root: filepath.Join(tmp, Prefix+strconv.Itoa(os.Getuid())), full: map[place]bool{}}
 }
 
 // Keep takes the sandbox name out of an open folder, for a failed command. It replaces the folder of an earlier attempt
