@@ -55,7 +55,7 @@ func unassigned(ctx context.Context, r *repo.Repo, err error) error {
 		return err
 	}
 	for _, e := range te.Known {
-		if e.State == record.Success && !e.Rejected() {
+		if e.State == record.Success && !e.Rejected() && e.Detail != nil && e.Detail.Workspace == none.Workspace {
 			return fmt.Errorf("workspace %s shows no output of %s: it was made in a run with values of its own; for that: e3 get <repo> %s --execution %s",
 				none.Workspace, none.Name, human.Quoted(none.Workspace+"."+none.Name), human.Short(e.ExecutionID))
 		}
