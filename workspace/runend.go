@@ -34,11 +34,13 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 		return nil
 	}
 	// The generation must be what it was before the first lookup. All tasks have ended, so it may be read now.
-	generation, quiet := "", false
+	generation, quiet := r.generation, false
 	read := func() (err error) { generation, quiet, err = r.w.states.generation.Read(ctx); return err }
 	partial := out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != ""
-	if partial && (out.Answered == 0 || out.Answered < out.Kept) || r.o.Publish == Never || !r.quiet {
-		read = func() error { return nil } // the run proves nothing, or the proof that is there proves more
+	less := partial && (out.Answered == 0 || out.Answered < out.Kept) // it proves nothing, or less than the proof that is there
+	proves := !less && r.o.Publish != Never && r.quiet
+	if !proves && r.spared == "" {
+		read = func() error { return nil }
 	}
 	// In turn, the sync of publish covers what was written before it.
 	err := atOnce(
@@ -58,7 +60,10 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 		return err
 	}
 	steps := []func() error{func() error { return r.finish(ctx) }}
-	if quiet && generation == r.generation {
+	if generation != r.generation {
+		r.spared = "" // its proof has fallen
+	}
+	if proves && quiet && generation == r.generation {
 		r.spared = ""
 		// A proof relies on the run's record alone. The folders' times are from before the first lookup: objects that are
 		// removed during the run show as a change.
