@@ -235,6 +235,9 @@ func writeStanding(w *render.Sheet, st *workspace.Status) {
 	if len(s.Missing) > 0 {
 		parts = append(parts, fmt.Sprintf("%d missing: %s", len(s.Missing), human.Few(s.Missing)))
 	}
+	if len(s.LeftOut) > 0 {
+		parts = append(parts, fmt.Sprintf("%d left out: %s", len(s.LeftOut), human.Few(s.LeftOut)))
+	}
 	w.Field("Outputs", "%s", strings.Join(parts, "; "))
 	for i := range st.Unmade {
 		w.Field("Items", "%s", &st.Unmade[i])

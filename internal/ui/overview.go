@@ -75,6 +75,9 @@ func outputsText(st *workspace.Status) string {
 	if n := len(standing.Missing); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d missing: ", n)+human.Few(standing.Missing))
 	}
+	if n := len(standing.LeftOut); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d left out: ", n)+human.Few(standing.LeftOut))
+	}
 	return human.Line(strings.Join(parts, "; "))
 }
 
