@@ -331,6 +331,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
+	ctx = unread(ctx)
 	err = leaveResults(ctx, a, r, ws, o, unfollowed(shown(location, r), unknownOffline(r, err)))
 	if made.Load() {
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
@@ -575,7 +576,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	} else if err := summary(out, res, t.failures); err != nil {
 		return err
 	}
-	explainFailures(ctx, a, r, location, ws, t.failures)
+	explainFailures(unread(ctx), a, r, location, ws, t.failures)
 	return runExit(res)
 }
 
