@@ -70,6 +70,6 @@ func TestPagesTellWaits(t *testing.T) {
 		}
 		page = b.page("/run?w=prod")
 		wantIn(t, page, "What tasks waited for", "a person&#39;s approval", "deferred, waits for approval")
-		wantIn(t, b.page("/run?w=prod&view=timeline"), ">Waits</text>", "waited for a person&#39;s approval, 5m00s")
+		wantIn(t, b.page("/run?w=prod&view=timeline"), ">Waits</text>", ">Commands</text>", "waited for a person&#39;s approval, 5m00s")
 	}
 }
