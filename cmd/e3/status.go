@@ -202,7 +202,7 @@ func lastRun(r *runview.Report) string {
 // writeApprovals tells what waits for approval, and what was decided.
 func writeApprovals(w *render.Sheet, st *workspace.Status) {
 	for _, b := range st.Deferred {
-		w.Field("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Since.Time), human.Quoted(st.Workspace+"."+b.Task))
+		w.Field("Deferred", "%s waits for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Since.Time), human.Quoted(st.Workspace+"."+b.Task))
 	}
 	for _, b := range st.Decided {
 		by, at := cmp.Or(b.By, "an unknown user"), human.Stamp(b.At.Time)

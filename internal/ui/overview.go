@@ -86,13 +86,16 @@ func summaryText(r *runview.Report) string {
 	if r.State == record.RunRunning || r.Summary == (record.Summary{}) {
 		return ""
 	}
-	s := r.Summary
+	s, failed := r.Summary, "failed"
+	if r.State == record.RunCompleted {
+		failed = "allowed to fail"
+	}
 	var parts []string
 	for _, c := range []struct {
 		n    int64
 		word string
 	}{
-		{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits, "skipped"},
+		{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, failed}, {s.Skipped - r.Waits, "skipped"},
 		{r.Waits, "waiting"},
 	} {
 		if c.n > 0 {

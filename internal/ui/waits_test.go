@@ -53,6 +53,9 @@ func TestPagesTellWaits(t *testing.T) {
 		}
 		b.run(true, list...)
 		if !test.queued {
+			for _, is := range []events.Type{events.TaskStarted, events.TaskCompleted} { // by the run's process
+				b.log.Emit(events.Event{Time: now.Add(-6 * time.Minute), Type: is, Task: "own", Execution: runID, Data: &events.Data{Attempt: 1}})
+			}
 			b.log.Emit(events.Event{Time: now.Add(-5 * time.Minute), Type: events.TaskDeferred, Task: "sign", Data: &events.Data{}})
 			if err := b.log.Flush(); err != nil {
 				t.Fatal(err)
