@@ -2,6 +2,7 @@ package dataflow
 
 import (
 	"context"
+	"slices"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -16,6 +17,7 @@ const (
 	Absent  Freshness = iota // the task has no output yet
 	Stale                    // a run would look again: an input, the task or something upstream has changed
 	Current                  // a run would leave it as it is
+	LeftOut                  // it has no output since its task has failed, and its readers are current without it
 )
 
 func (s Freshness) String() string {
@@ -24,6 +26,8 @@ func (s Freshness) String() string {
 		return "stale"
 	case Current:
 		return "current"
+	case LeftOut:
+		return "left out"
 	}
 	return "missing"
 }
@@ -62,7 +66,21 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x L
 	if err != nil {
 		return nil, err
 	}
+	order := g.Order()
+	for k := len(order) - 1; k >= 0 && g.AnyTolerant(); k-- {
+		if i := order[k]; all[i] == Absent && r.isGone(i) && r.isDoneWithout(i, all) {
+			all[i] = LeftOut
+		}
+	}
 	return all, nil
+}
+
+// isDoneWithout reports whether all that reads task i is left out with it, or current and tolerates its failure.
+func (r *reader) isDoneWithout(i int32, all []Freshness) bool {
+	readers := r.g.Dependents(i)
+	return len(readers) > 0 && !slices.ContainsFunc(readers, func(d int32) bool {
+		return all[d] != LeftOut && (all[d] != Current || !r.g.Tolerates(d, i))
+	})
 }
 
 // known returns the freshness of a gate's list. A pending family has no tasks, and so no outputs that could be

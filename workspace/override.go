@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/objectstore"
 )
 
@@ -138,7 +140,7 @@ func (w *Datasets) parameter(ctx context.Context, pkg *record.Package, inputs re
 // override gives one input its value.
 func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.PackageInput, now record.Leaf, o *Override) (record.Node, json.RawMessage, error) {
 	if in.Source != record.FromValue && in.Source != record.FromParams {
-		leaf, err := w.overridePath(ctx, in, o.Path)
+		leaf, err := w.overridePath(ctx, in, o.Path, o.Text)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -168,13 +170,13 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 }
 
 // overridePath stores the content for an input that is a file or a directory.
-func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, path string) (record.Leaf, error) {
+func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, path, text string) (record.Leaf, error) {
 	what := "directory"
 	if in.Source.IsOneFile() {
 		what = "file"
 	}
 	if path == "" {
-		return record.Leaf{}, fmt.Errorf("it is a %s, so give it as @path", what)
+		return record.Leaf{}, fmt.Errorf("it is a %s, so give it as %s", what, human.Quoted("@"+cmp.Or(text, "path")))
 	}
 	info, err := os.Stat(path)
 	if err != nil {

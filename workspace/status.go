@@ -74,6 +74,7 @@ type Folder struct {
 type Standing struct {
 	Set, Changed, NoValue []string // inputs
 	Stale, Missing        []string // outputs
+	LeftOut               []string // outputs of failed tasks, without which their readers are current
 	Current, Outputs      int
 }
 
@@ -95,6 +96,8 @@ func (st *Status) Standing() (s Standing) {
 			s.Current++
 		case d.Output && d.Freshness == dataflow.Stale:
 			s.Stale = append(s.Stale, d.Name)
+		case d.Output && d.Freshness == dataflow.LeftOut:
+			s.LeftOut = append(s.LeftOut, d.Name)
 		case d.Output:
 			s.Missing = append(s.Missing, d.Name)
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"e3/dataflow"
 	"e3/dataflow/plan"
 	"e3/internal/format/record"
 	"e3/internal/host/git"
@@ -67,6 +69,15 @@ func (v View) Head(ctx context.Context, ws string) (string, error) {
 // Next evaluates the next start: see Planner.Next.
 func (v View) Next(ctx context.Context, ws string) (*plan.Next, error) {
 	return v.planner.Next(ctx, ws)
+}
+
+// IsCurrent reports whether an output is current: see Planner.Status.
+func (v View) IsCurrent(ctx context.Context, ws, task string) (bool, error) {
+	st, err := v.planner.Status(ctx, ws)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(st.Datasets, func(d DatasetRow) bool { return d.Task == task && d.Freshness == dataflow.Current }), nil
 }
 
 // asked implements runview.Runs.

@@ -13,6 +13,7 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -194,7 +195,11 @@ func listDeferred(ctx context.Context, a *app, r *repo.Repo) error {
 		}
 		for _, one := range approval.WaitingOf(waiting) {
 			docs = append(docs, waitingTask{ws, one})
-			table.Row(ws+"."+one.Task, string(one.Type), "since "+human.Stamp(one.Since.Time))
+			by := ""
+			if one.Type == approval.Suspend {
+				by = ", by its command"
+			}
+			table.Row(ws+"."+one.Task, string(runview.TaskDeferred), "since "+human.Stamp(one.Since.Time)+by)
 		}
 	}
 	return a.Reply(docs, func(w *render.Sheet) {

@@ -12,11 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/dataflow"
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/repo"
-	"e3/workspace"
 )
 
 type compareOptions struct {
@@ -167,7 +165,7 @@ func sayOutdated(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(st.Datasets, func(d workspace.DatasetRow) bool { return d.Output && d.Freshness != dataflow.Current && !st.East }) {
+		if is := st.Standing(); len(is.Stale)+len(is.Missing) > 0 && !st.East {
 			a.Warnf("%s: not all outputs are of its present inputs; make them with: e3 start %s %s", s.Workspace, human.Quoted(shown(r.Location, r)), human.Quoted(s.Workspace))
 		}
 	}

@@ -141,11 +141,11 @@ func (a *app) report(err error) int {
 	}
 	a.Unintroduced()
 	if a.JSON {
-		if fault := a.Document(errorLine{"error", a.addressed(err.Error()), code}, false); fault != nil {
+		if fault := a.Document(errorLine{"error", a.addressed(human.Words(err)), code}, false); fault != nil {
 			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
 		}
 	}
-	fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(a.addressed(err.Error())))
+	fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(a.addressed(human.Words(err))))
 	if hint := a.addressed(hint(err)); hint != "" {
 		fmt.Fprintf(a.Stderr, "e3: %s\n", human.Line(hint))
 	}

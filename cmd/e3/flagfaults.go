@@ -266,6 +266,9 @@ const (
 // peerAnswer is the hint of peerFlags for a command: a flag only where the command, or another one, has it. "": none.
 func peerAnswer(cmd *cobra.Command, theirs string) string {
 	ours := peerFlags[theirs]
+	if (theirs == "f" || theirs == "file") && cmd.Name() == "lint" {
+		return "its argument is a workspace; mistakes of a package file: e3 plan -f <file>"
+	}
 	if runs := cmd.Flags().Lookup("filter") != nil; !runs && (ours == plansIt || ours == goesOn || ours == allOfIt) {
 		return ""
 	}

@@ -194,7 +194,7 @@ func lookOfStatus(st *workspace.Status) lookFunc {
 			return
 		case d.Freshness == dataflow.Stale:
 			n.Status = diagram.Stale
-		case d.Freshness == dataflow.Absent:
+		case d.Freshness == dataflow.Absent || d.Freshness == dataflow.LeftOut:
 			n.Status = diagram.Missing
 		case !isInput:
 			n.Status = diagram.Current

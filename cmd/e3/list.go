@@ -21,8 +21,9 @@ func newList(a *app) *cobra.Command {
 		Short: "List workspaces, datasets, or what is in one",
 		Long: `List the workspaces of a repository, the datasets of a workspace, or the entries of a dataset that is a directory.
 
-Outputs are current, stale or missing; a start leaves current ones as they are. An input is stale if its file has changed
-on disk. Where a task makes a list of items and that is to be made anew, the outputs are those of the items of last time.`,
+Outputs are current, stale or missing; a start leaves current ones as they are. Left out are those of failed tasks without
+which their readers are current; a start tries them again. An input is stale if its file has changed on disk. Where a task
+makes a list of items and that is to be made anew, the outputs are those of the items of last time.`,
 		Example: `  e3 list .
   e3 list . prod
   e3 list . prod.images/2024

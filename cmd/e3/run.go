@@ -152,7 +152,7 @@ func writeRun(w *render.Sheet, r *runview.Report, answer *runview.Run, now time.
 	}
 	ended := "Cancelled"
 	if r.Waits > 0 {
-		ended = "Waits"
+		ended = "Deferred"
 	}
 	w.Field(ended, "%s", r.Cancelled())
 	w.Field("Commit", "%s", r.Git)

@@ -138,7 +138,10 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 	case o.changeKind:
 		return record.Leaf{}, usagef("it is a %s; only values can change kind: leave --change-kind out", what)
 	case !isPath || o.asJSON:
-		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
+		if o.asJSON {
+			text = "path"
+		}
+		return record.Leaf{}, usagef("it is a %s: give it as %s", what, human.Quoted("@"+text))
 	case path == "-" && decl.Source.IsOneFile():
 		return r.Workspaces.Datasets.PutStream(ctx, a.stdin)
 	}

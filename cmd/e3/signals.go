@@ -119,7 +119,7 @@ var errReaderGone = fmt.Errorf("%w: the reader of standard output is gone", errI
 
 // whileRead calls do with a context that is cancelled when a write to standard output finds that its pipe has no
 // reader any more, as in "e3 start | head". So a run ends as at a signal: its commands are stopped and recorded, and
-// its locks are free. SIGPIPE, which would kill this process, is caught from then on, also while the error is
+// its locks are free. If it had ended before, its exit code stays. SIGPIPE, which would kill this process, is caught from then on, also while the error is
 // printed. It is not ignored, since commands would inherit that.
 func (a *app) whileRead(ctx context.Context, do func(context.Context) error) error {
 	out, ok := a.Stdout.(*os.File)
@@ -136,13 +136,27 @@ func (a *app) whileRead(ctx context.Context, do func(context.Context) error) err
 	a.Stdout = &readPipe{out, cancel}
 	defer func() { a.Stdout = out }()
 	err := do(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, errReaderGone) {
+	exit, ended := errors.AsType[*exitError](err)
+	switch cause := context.Cause(ctx); {
+	case !errors.Is(cause, errReaderGone):
+		return err
+	case err == nil || ended && exit.code != exitCancelled:
+		a.Notef("The reader of standard output was gone before the last lines; the run had ended")
+		return err
+	default:
 		return cause
 	}
-	return err
 }
 
-// readPipe is a pipe that must be read.
+// unread returns a context for what follows a run: that needs no reader of standard output.
+func unread(ctx context.Context) context.Context {
+	if errors.Is(context.Cause(ctx), errReaderGone) {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// readPipe is a pipe that must be read. A write without a reader ends the context, and is no other fault.
 type readPipe struct {
 	*os.File
 	gone context.CancelCauseFunc
@@ -155,6 +169,7 @@ func (p *readPipe) Write(b []byte) (int, error) {
 	n, err := p.File.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		p.gone(errReaderGone)
+		return len(b), nil
 	}
 	return n, err
 }

@@ -203,12 +203,14 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 // limitOptions bound the resources that the commands of a run take together.
 type limitOptions struct {
 	concurrency int
+	given       *pflag.Flag // concurrency; 0 stands for the default only where it is not given
 	memory      string
 	resources   []string
 }
 
 func (o *limitOptions) flags(f *pflag.FlagSet) {
 	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time here, in cores (default: the cores of this machine)")
+	o.given = f.Lookup("concurrency")
 	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to, as 8GiB (default: no limit)")
 	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
 	fromEnvironment(f, "concurrency", "memory", "resource")
@@ -222,7 +224,7 @@ type limits struct {
 
 func (o *limitOptions) parse() (limits, error) {
 	l := limits{concurrency: o.concurrency}
-	if l.concurrency == 0 {
+	if l.concurrency == 0 && (o.given == nil || !o.given.Changed) {
 		l.concurrency = runtime.NumCPU()
 	}
 	if l.concurrency < 1 {
@@ -331,6 +333,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
+	ctx = unread(ctx)
 	err = leaveResults(ctx, a, r, ws, o, unfollowed(shown(location, r), unknownOffline(r, err)))
 	if made.Load() {
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
@@ -575,7 +578,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	} else if err := summary(out, res, t.failures); err != nil {
 		return err
 	}
-	explainFailures(ctx, a, r, location, ws, t.failures)
+	explainFailures(unread(ctx), a, r, location, ws, t.failures)
 	return runExit(res)
 }
 

@@ -202,7 +202,7 @@ func lastRun(r *runview.Report) string {
 // writeApprovals tells what waits for approval, and what was decided.
 func writeApprovals(w *render.Sheet, st *workspace.Status) {
 	for _, b := range st.Deferred {
-		w.Field("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Since.Time), human.Quoted(st.Workspace+"."+b.Task))
+		w.Field("Deferred", "%s waits for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Since.Time), human.Quoted(st.Workspace+"."+b.Task))
 	}
 	for _, b := range st.Decided {
 		by, at := cmp.Or(b.By, "an unknown user"), human.Stamp(b.At.Time)
@@ -234,6 +234,9 @@ func writeStanding(w *render.Sheet, st *workspace.Status) {
 	}
 	if len(s.Missing) > 0 {
 		parts = append(parts, fmt.Sprintf("%d missing: %s", len(s.Missing), human.Few(s.Missing)))
+	}
+	if len(s.LeftOut) > 0 {
+		parts = append(parts, fmt.Sprintf("%d left out: %s", len(s.LeftOut), human.Few(s.LeftOut)))
 	}
 	w.Field("Outputs", "%s", strings.Join(parts, "; "))
 	for i := range st.Unmade {

@@ -28,7 +28,7 @@ var looks = map[string]Look{
 	"cached": {"↺", Reused}, "hit": {"↺", Reused},
 	"failed": {"✗", Bad}, "error": {"✗", Bad}, "crashed": {"✗", Bad}, "damaged": {"✗", Bad}, "stuck": {"✗", Bad},
 	"retrying": {"⟳", Shaken}, "interrupted": {"◼", Shaken},
-	"allowed":  {"!", Held}, // it has failed, as it may
+	"allowed": {"!", Held}, "left out": {"!", Held}, // it has failed, as it may
 	"deferred": {"‖", Held}, // U+23F8 is missing in common fonts
 	"stale":    {"·", Held},
 	"running":  {"▶", Busy}, "claimed": {"▶", Busy}, "run": {"▶", Busy}, "would run": {"▶", Busy},

@@ -32,7 +32,7 @@ type model struct {
 	graph   *graph.Graph   // of the package, while the run is at work; nil: none
 	wired   string         // the hash of that package
 	ahead   *remaining.Run // how a run at work goes on; nil: it is not at work, or has no graph
-	spent   *runview.Spent // after the event spentAt
+	spent   *runview.Spent // after the event spentAt; of a live run also by the time
 	spentAt int64          // -1: not looked for
 
 	failures   *explain.FailureReader  // nil: not asked for yet
@@ -188,7 +188,7 @@ func (r *model) wire(ctx context.Context, s *Stores) error {
 
 // where says where the time went, by the events so far; tasks at work count until now.
 func (r *model) where(now time.Time) *runview.Spent {
-	if r.spentAt != r.at.Seq {
+	if r.spentAt != r.at.Seq || r.report.Live {
 		r.spent, r.spentAt = runview.SpentOf(r.graph, &r.spans, r.report, now), r.at.Seq
 	}
 	return r.spent

@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,41 @@ func TestPageOfLargeRunAtWork(t *testing.T) {
 	}
 	if lines[24] != lines[5_000] || lines[24] == 0 {
 		t.Errorf("%d lines for 24 items, %d for 5,000, want as many", lines[24], lines[5_000])
+	}
+}
+
+// Where the time went tells the same time as the header, however long ago the last event was.
+func TestWhereTheTimeWentNow(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()...)
+	at := b.began.Add(time.Minute)
+	b.serve(ui.Options{Now: func() time.Time { return at }})
+	for _, want := range []string{"1m00s", "2m00s"} {
+		wantIn(t, b.page("/run?w=prod"), want+" so far", "in a run of "+want)
+		at = at.Add(time.Minute)
+	}
+}
+
+// Ends that overlap by what is measured around a command make no more lanes of the timeline.
+func TestLanesOfTimeline(t *testing.T) {
+	for _, test := range []struct {
+		took  time.Duration // of commands that begin each second
+		lanes int
+	}{{1020 * time.Millisecond, 1}, {1500 * time.Millisecond, 2}, {2020 * time.Millisecond, 2}} {
+		b := newBench(t)
+		var list []made
+		for i := range 6 {
+			list = append(list, made{name: fmt.Sprintf("t[%d]", i), state: runview.TaskSuccess, took: test.took, file: "t", output: "1"})
+		}
+		b.run(false, list...)
+		b.serve(ui.Options{})
+		lanes := map[string]bool{}
+		for _, bar := range regexp.MustCompile(`<rect class="span" [^>]* y="([0-9.]+)"`).FindAllStringSubmatch(b.page("/run?w=prod&view=timeline"), -1) {
+			lanes[bar[1]] = true
+		}
+		if len(lanes) != test.lanes {
+			t.Errorf("commands of %v, one each second, are in %d lanes, want %d", test.took, len(lanes), test.lanes)
+		}
 	}
 }
 

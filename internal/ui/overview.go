@@ -75,6 +75,9 @@ func outputsText(st *workspace.Status) string {
 	if n := len(standing.Missing); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d missing: ", n)+human.Few(standing.Missing))
 	}
+	if n := len(standing.LeftOut); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d left out: ", n)+human.Few(standing.LeftOut))
+	}
 	return human.Line(strings.Join(parts, "; "))
 }
 
@@ -83,13 +86,16 @@ func summaryText(r *runview.Report) string {
 	if r.State == record.RunRunning || r.Summary == (record.Summary{}) {
 		return ""
 	}
-	s := r.Summary
+	s, failed := r.Summary, "failed"
+	if r.State == record.RunCompleted {
+		failed = "allowed to fail"
+	}
 	var parts []string
 	for _, c := range []struct {
 		n    int64
 		word string
 	}{
-		{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits, "skipped"},
+		{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, failed}, {s.Skipped - r.Waits, "skipped"},
 		{r.Waits, "waiting"},
 	} {
 		if c.n > 0 {

@@ -12,7 +12,7 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		h.El("div.pair.why", b.failed(f), b.made(f)), b.waiting(f), b.now(f),
+		h.El("div.pair.why", b.failed(f), b.beside(f)), b.waiting(f), b.now(f),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figureList(c.Pictures()),
 			h.If(len(c.Documents()) > 0, h.El("div.documents", figureList(c.Documents()))))),

@@ -26,7 +26,7 @@ func (b *runBody) page(f *frame) h.Node {
 	return h.Group{
 		h.El("header.head", b.head(f),
 			h.El("p.links", h.If(earlier != "" && b.Another, link(earlier, h.Text("What differs from "+before))), b.trials(f)), cancel),
-		b.waiting(f), h.El("div.pair.why", b.failed(f), b.made(f)),
+		b.waiting(f), h.El("div.pair.why", b.failed(f), b.beside(f)),
 		b.now(f), b.spent(f),
 		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),

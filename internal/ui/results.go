@@ -79,17 +79,29 @@ func madeBy(f *frame, task string) string {
 	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"), "view", taskData)
 }
 
+// beside shows what a run made and its warnings, beside its failures; nothing if there are none.
+func (b *runBody) beside(f *frame) h.Node {
+	made, warned := b.made(f), b.warned()
+	return h.If(made != nil || warned != nil, h.El("div", made, warned))
+}
+
+// warned shows the warnings of the run; nothing if there are none.
+func (b *runBody) warned() h.Node {
+	list := b.Results.Warnings
+	if len(list) == 0 {
+		return nil
+	}
+	shown := list[:min(len(list), 2*maxWarnings)]
+	return section("warned", "Warnings", warnings(shown), note(textIf(len(list) > len(shown), human.Count(len(list)-len(shown), "more warning")+"; see: e3 run")))
+}
+
 // made shows the results of the run; nothing if there are none.
 func (b *runBody) made(f *frame) h.Node {
 	x := b.Results
-	if len(x.Metrics)+x.Unread+len(x.Shown)+len(x.Notes)+len(x.Warnings) == 0 {
+	if len(x.Metrics)+x.Unread+len(x.Shown)+len(x.Notes) == 0 {
 		return nil
 	}
 	var parts h.Group
-	if len(x.Warnings) > 0 {
-		shown := x.Warnings[:min(len(x.Warnings), 2*maxWarnings)]
-		parts = append(parts, warnings(shown), note(textIf(len(x.Warnings) > len(shown), human.Count(len(x.Warnings)-len(shown), "more warning")+"; see: e3 run")))
-	}
 	for i := range x.Metrics[:min(len(x.Metrics), maxBriefTables)] {
 		parts = append(parts, brief(&x.Metrics[i]))
 	}

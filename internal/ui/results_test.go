@@ -34,7 +34,7 @@ func TestResultsBesideFailures(t *testing.T) {
 	tab := b.tab()
 	tab.Window(1280, 800, false)
 	tab.Go(b.front.URL + "/run?w=prod")
-	for _, part := range []string{"#failures .log", "section[aria-labelledby=made-h] table", "section[aria-labelledby=made-h] .warn"} {
+	for _, part := range []string{"#failures .log", "section[aria-labelledby=made-h] table", "section[aria-labelledby=warned-h] .warn"} {
 		var bottom float64
 		tab.Eval(fmt.Sprintf(`document.querySelector(%q).getBoundingClientRect().bottom`, part), &bottom)
 		if bottom > 800 || bottom <= 0 {
@@ -67,4 +67,19 @@ func TestResultsOfALargeRun(t *testing.T) {
 		t.Errorf("%d tables are shown, want 4", n)
 	}
 	wantIn(t, made, "the metrics of 296 more tasks")
+}
+
+// Warnings have a place of their own, also where nothing was made; failures that are allowed are told in the words of commands.
+func TestWarningsAndAllowed(t *testing.T) {
+	b := newBench(t)
+	b.run(false, made{name: "plain", state: runview.TaskSuccess, took: time.Second, file: "p", output: "1"})
+	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute),
+		State: record.RunCompleted, Summary: record.Summary{Total: 3, Completed: 2, Failed: 1}})
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	wantIn(t, page, "Warnings</h2>", "e3.yaml:3:1: quote &lt;it&gt;")
+	if strings.Contains(page, "What it made") {
+		t.Error("a run that made nothing to show has a part for it")
+	}
+	wantIn(t, b.page("/history?w=prod"), "2 executed, 1 allowed to fail")
 }

@@ -39,7 +39,7 @@ func (b *lineBar) lanesOf() string {
 	case b.Wait != "":
 		return "Waits"
 	case b.Worker == "":
-		return "a worker that is not on record"
+		return "Commands" // of the run's process, or of a worker that is not on record
 	}
 	return human.Line(b.Worker)
 }
@@ -90,7 +90,7 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 		}
 	}
 	l := &timeline{}
-	lanes, left := l.lanes(bars)
+	lanes, left := l.lanes(bars, to.Sub(from)*2/lineWidth)
 	high := math.Max(4, math.Min(22, 900/float64(lanes)))
 	span := math.Max(to.Sub(from).Seconds(), 0.001)
 	x := func(t time.Time) float64 { return math.Round(t.Sub(from).Seconds()/span*lineWidth*10) / 10 }
@@ -150,9 +150,10 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	return l
 }
 
-// lanes gives each bar the first free lane of its worker. It returns the number of lanes, and the number of bars
-// without a lane.
-func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
+// lanes gives each bar the first free lane of its worker. Commands that seem to overlap for less than slack, a small part
+// of their time, ran one after the other: an attempt's times include what happens around its command. It returns the
+// number of lanes, and the number of bars without a lane.
+func (l *timeline) lanes(bars []lineBar, slack time.Duration) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
 	for i := range bars {
@@ -161,7 +162,8 @@ func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 			ends = ends[:0]
 			l.Groups = append(l.Groups, group{Name: bars[i].lanesOf()})
 		}
-		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].Start) })
+		free := bars[i].Start.Add(min(slack, bars[i].Took()/4))
+		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(free) })
 		switch {
 		case lane >= 0:
 			ends[lane] = bars[i].End

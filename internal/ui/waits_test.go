@@ -53,6 +53,9 @@ func TestPagesTellWaits(t *testing.T) {
 		}
 		b.run(true, list...)
 		if !test.queued {
+			for _, is := range []events.Type{events.TaskStarted, events.TaskCompleted} { // by the run's process
+				b.log.Emit(events.Event{Time: now.Add(-6 * time.Minute), Type: is, Task: "own", Execution: runID, Data: &events.Data{Attempt: 1}})
+			}
 			b.log.Emit(events.Event{Time: now.Add(-5 * time.Minute), Type: events.TaskDeferred, Task: "sign", Data: &events.Data{}})
 			if err := b.log.Flush(); err != nil {
 				t.Fatal(err)
@@ -70,6 +73,6 @@ func TestPagesTellWaits(t *testing.T) {
 		}
 		page = b.page("/run?w=prod")
 		wantIn(t, page, "What tasks waited for", "a person&#39;s approval", "deferred, waits for approval")
-		wantIn(t, b.page("/run?w=prod&view=timeline"), ">Waits</text>", "waited for a person&#39;s approval, 5m00s")
+		wantIn(t, b.page("/run?w=prod&view=timeline"), ">Waits</text>", ">Commands</text>", "waited for a person&#39;s approval, 5m00s")
 	}
 }

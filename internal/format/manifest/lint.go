@@ -104,6 +104,28 @@ func (l *linter) placeholders(t *Task, names []string) {
 	}
 }
 
+// expressions warns of ${{ … }}, which GitHub's workflows replace. Bash takes it for a bad substitution, unless it is in
+// single quotes.
+func (l *linter) expressions(t *Task) {
+	for _, text := range append([]string{t.Command.Shell}, t.Command.Argv...) {
+		at := strings.Index(text, "${{")
+		if at < 0 {
+			continue
+		}
+		end := strings.Index(text[at:], "}}")
+		if _, err := l.shell.Parse(strings.NewReader(t.Command.Shell), ""); end < 0 || t.Command.Shell != "" && err == nil {
+			continue
+		}
+		name, write := strings.TrimSpace(text[at+3:at+end]), "{name}"
+		name = name[strings.LastIndexByte(name, '.')+1:]
+		if t.Command.Shell != "" {
+			write = `"$name"`
+		}
+		l.warn(t.RunPos, "task %s: run has %s, which nothing here replaces; write %s", t.Base, truncate(text[at:at+end+2]), strings.Replace(write, "name", name, 1))
+		return
+	}
+}
+
 // words are the inputs of a task whose values are texts of several words, such as options of a program: a script may
 // split them.
 func (l *linter) words(t *Task) map[string]bool {
@@ -130,6 +152,7 @@ func (l *linter) task(t *Task) {
 		names = append(names, t.Items[i].Name)
 	}
 	l.literal(t)
+	l.expressions(t)
 	if t.Command.Shell != "" {
 		l.placeholders(t, names)
 		l.misspelt(t, names)

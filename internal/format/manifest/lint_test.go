@@ -92,6 +92,24 @@ tasks:
 	}
 }
 
+// GitHub's expressions are no placeholders, wherever a run has them; in single quotes they are a text.
+func TestLintExpressions(t *testing.T) {
+	got := lint(t, `e3: 1
+name: p
+tasks:
+  a: {matrix: {i: [1]}, out: o, run: 'echo "${{ matrix.i }}" > "$out"'}
+  b: {matrix: {i: [1]}, out: o, run: ['echo', '${{matrix.i}}', '{out}']}
+  c: {out: o, run: "echo '${{ matrix.i }}' > \"$out\""}
+`)
+	want := []string{
+		`f:4:38: task a: run has ${{ matrix.i }}, which nothing here replaces; write "$i"`,
+		`f:5:38: task b: run has ${{matrix.i}}, which nothing here replaces; write {i}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings differ (-want +got):\n%s", diff)
+	}
+}
+
 // A value of several words, such as the options of a program, may be split; one word may get several.
 func TestLintOptions(t *testing.T) {
 	got := lint(t, `e3: 1

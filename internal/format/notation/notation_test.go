@@ -75,8 +75,9 @@ func TestUnitsOfFlags(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	known := []string{"start", "status", "stop"}
-	for word, want := range map[string]string{"strat": "start", "STATSU": "status", "start": "", "x": "", "": "", "sto": "stop"} {
+	known := []string{"start", "status", "stop", "fit[lr=0.3,n=10]", "fit[lr=3.0,n=10]", "fit[lr=0.001,n=10]", "fit[lr=30,n=1]"}
+	for word, want := range map[string]string{"strat": "start", "STATSU": "status", "start": "", "x": "", "": "", "sto": "stop",
+		"fit[lr=3,n=10]": "fit[lr=3.0,n=10]", "fit[lr=1e-3,n=10.0]": "fit[lr=0.001,n=10]", "fit[lr=3.0,n=1]": "fit[lr=3.0,n=10]"} {
 		if got := notation.Nearest(word, slices.Values(known)); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}

@@ -56,6 +56,8 @@ type Workspaces interface {
 	List(ctx context.Context) ([]string, error)
 	// Next returns the package and inputs that the next start of a workspace would use.
 	Next(ctx context.Context, ws string) (*plan.Next, error)
+	// IsCurrent reports whether a workspace shows what the next start would leave as it is, if failed tasks fail again.
+	IsCurrent(ctx context.Context, ws, task string) (bool, error)
 }
 
 // Stores holds the sources of explanations.

@@ -12,16 +12,15 @@ import (
 )
 
 // current explains a task that has a result.
-func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport) error {
+func (x *explaining) current(w *Explanation, execution string, report *runview.TaskReport) error {
 	w.Waiting = nil // the run will find the same result
-	p := &x.next.plan.Tasks[i]
-	a, err := x.attempt(w.Workspace, w.Task, p.ExecutionID)
+	a, err := x.attempt(w.Workspace, w.Task, execution)
 	if err != nil {
 		return err
 	}
 	w.State = Current
 	if a == nil { // it was pruned just now
-		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "its result is execution " + p.ExecutionID + ", which cannot be found any more"}
+		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "its result is execution " + execution + ", which cannot be found any more"}
 		return nil
 	}
 	x.mind(w, a)
@@ -30,7 +29,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	if !x.shows(w.Task, hash(a.Output)) {
 		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
 	}
-	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
+	if report != nil && report.ExecutionID != execution && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
 		hides := "failed: no failure hides a success on the same inputs"
 		if other {
 			hides = "failed on other inputs"
@@ -93,6 +92,25 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *runview.TaskRepor
 	}
 	w.root(w.Reason)
 	return x.follows(w, "")
+}
+
+// waitsOrCurrent explains a task that reads what the next start would make. It may be current without that, if what
+// has failed and may fail fails again.
+func (x *explaining) waitsOrCurrent(w *Explanation, i int32, report *runview.TaskReport) error {
+	if report == nil || report.State != runview.TaskSuccess && report.State != runview.TaskCached || !x.next.graph.AnyTolerant() {
+		return x.waits(w, i, report)
+	}
+	current, err := x.Workspaces.IsCurrent(x.ctx, w.Workspace, w.Task)
+	if err != nil {
+		return err
+	}
+	if report.Gathered != nil {
+		w.Notes = append(w.Notes, "the result of its last run is execution "+report.ExecutionID+", with "+truncate(report.Gathered.LeftOut(), maxText)+"; the next start tries these again")
+	}
+	if current {
+		return x.current(w, report.ExecutionID, report)
+	}
+	return x.waits(w, i, report)
 }
 
 // waits explains a task that cannot be looked up yet.

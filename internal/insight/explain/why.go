@@ -257,14 +257,11 @@ func (x *explaining) explainNow(w *Explanation) error {
 	}
 	switch p := &next.plan.Tasks[i]; p.Step {
 	case plan.StepHit:
-		return x.current(w, i, report)
+		return x.current(w, p.ExecutionID, report)
 	case plan.StepRun:
 		return x.wouldRun(w, i, report)
 	default:
-		if report != nil && report.Gathered != nil && (report.State == runview.TaskSuccess || report.State == runview.TaskCached) {
-			w.Notes = append(w.Notes, "the result of its last run is execution "+report.ExecutionID+", with "+truncate(report.Gathered.LeftOut(), maxText)+"; the next start tries these again")
-		}
-		return x.waits(w, i, report)
+		return x.waitsOrCurrent(w, i, report)
 	}
 }
 
