@@ -94,7 +94,7 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 		if name == "" {
 			name = p.Task
 		}
-		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
+		rows[i] = h.El("tr", rowHead(l.Swatch, h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
 			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "opt") }),
 			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), starred(leasts[i], better == compare.Lower && anywhere[i]),
 			starred(greatests[i], better == compare.Higher && anywhere[i]), starred(lasts[i], last[i]))
@@ -111,12 +111,6 @@ func pointed(c *report.Curves, of func(*report.Curve) string) []h.Node {
 		texts[i] = of(&c.Lines[i])
 	}
 	return alignedTexts(texts)
-}
-
-// swatch is a piece of a line.
-func swatch(colour string) h.Node {
-	return h.El("svg.swatch", h.Attr("viewBox", "0 0 16 4"), h.Attr("aria-hidden", "true"),
-		h.El("rect", h.Attr("width", "16"), h.Attr("height", "4"), h.Attr("rx", "2"), h.Attr("fill", colour)))
 }
 
 func (b *scatterBody) page(f *frame) h.Node {
