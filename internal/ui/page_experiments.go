@@ -14,10 +14,15 @@ import (
 
 func (b *tableBody) page(f *frame) h.Node {
 	var family h.Node
-	if b.Table != nil && len(b.Table.Families) > 1 {
-		family = h.Group{choose("Metrics of", "family", f.Place.get("family"), "all tasks", b.Table.Families), h.Text(" ")}
+	if b.Table != nil {
+		family = ofFamily(f, "Metrics of", b.Table.Families)
 	}
 	return b.around(f, h.Group{family, hidden("sort", f.Place.get("sort"))}, b.table(f))
+}
+
+// ofFamily chooses one of several families of tasks.
+func ofFamily(f *frame, label string, families []string) h.Node {
+	return h.If(len(families) > 1, choose(label, "family", f.Place.get("family"), "all tasks", families), h.Text(" "))
 }
 
 // around is what all views have around their parts: the choices of what is compared, with further inputs, and notes.
@@ -32,7 +37,7 @@ func (b *trialsBody) around(f *frame, inputs h.Node, parts ...h.Node) h.Node {
 			checkbox("all", "parameters that are the same, too", f.Place.get("all") != ""), h.Text(" ")), button("Show"))
 	var views []tab
 	for _, v := range []struct{ name, view string }{{"Table", ""}, {"Curves", trialsCurves}, {"Scatter", trialsScatter}} {
-		views = append(views, tab{v.name, f.With("view", v.view, "page", "", "cols", "", "sort", "", "colour", "", "x", "", "y", ""), v.view == view})
+		views = append(views, tab{v.name, f.With("view", v.view, "family", "", "chart", "", "page", "", "cols", "", "sort", "", "colour", "", "x", "", "y", ""), v.view == view})
 	}
 	return h.Group{
 		h.El("h1", h.Text("Experiments")), h.If(len(quick) > 1, navigation("streams", "Families of workspaces", quick)),
@@ -137,7 +142,7 @@ func sheets(t *compare.Table) [][]trialColumn {
 		for i, text := range texts {
 			whole := compare.Plain(t.Rows[i].Metrics[m.Name])
 			c.cells[i] = starred(h.Group{h.If(whole != text || len(text) > mostCell, h.Attr("title", human.Line(human.Truncate(whole, 2_000)))),
-				h.Line(human.Truncate(text, mostCell)), figureSpaces(pads[i])}, slices.Contains(m.Best, i))
+				h.Line(human.Truncate(text, mostCell))}, pads[i], slices.Contains(m.Best, i))
 			c.wide = max(c.wide, float64(utf8.RuneCountInString(human.Truncate(text, mostCell))+pads[i]+1))
 		}
 		all = append(all, c)
@@ -191,12 +196,12 @@ func trial(f *frame, r *compare.TableRow, i int, columns []trialColumn) h.Node {
 		h.Map(columns, func(c trialColumn) h.Node { return c.cells[i] }))
 }
 
-// starred is a cell of a number, with a sign if it is the best one.
-func starred(number h.Node, best bool) h.Node {
+// starred is a cell of a number and as many figure spaces, with a sign at the number if it is the best one.
+func starred(number h.Node, spaces int, best bool) h.Node {
 	if !best {
-		return h.El("td.num", number)
+		return h.El("td.num", number, figureSpaces(spaces))
 	}
-	return h.El("td.num.best", number, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best"))
+	return h.El("td.num.best", number, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best"), figureSpaces(spaces))
 }
 
 // alignedTexts are the texts of numbers, set flush right, whose points stand below each other.
