@@ -230,6 +230,18 @@ func TestTableOfManyRows(t *testing.T) {
 	})
 }
 
+// TestRowsLeadToTasks: the row of an item leads to its task in that run; the side's name is seen once.
+func TestRowsLeadToTasks(t *testing.T) {
+	b := newBench(t)
+	b.sweep()
+	b.serve(ui.Options{})
+	page := b.page("/experiments?sides=prod@+prod@-1")
+	if seen, again := strings.Count(page, `<th scope="row"><a`), strings.Count(page, `<th scope="row" class="again"><a`); seen != 2 || again != 22 {
+		t.Errorf("the names of sides are seen %d times and hidden %d times, want 2 and 22", seen, again)
+	}
+	wantIn(t, page, `<td><a href="/task?r=0194fdc1-fa2f-7cc0-81d3-ff12045b73c8&amp;t=train%5Bdepth%3D8%2Crate%3D0.01%5D&amp;view=data&amp;w=prod">8</a></td>`)
+}
+
 // TestMarkdownReports: a report in Markdown is rendered in the page and in the file of a run, and nothing in it is more than text.
 func TestMarkdownReports(t *testing.T) {
 	const text = "# Summary\n\nAll **four** agree, [see](https://example.org/x) and [this](javascript:alert).\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n<script>document.title=\"pwned\"</script>\n\n![p](http://evil.example/x.png)\n"
