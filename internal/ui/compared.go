@@ -34,10 +34,6 @@ func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
 		}
 		b.Runs = append(b.Runs, r)
 	}
-	f.command("diff", human.Quoted(b.A), human.Quoted(b.B))
-	if len(b.Runs) < 2 && f.Place.get("a") == "" {
-		return b, nil // there is nothing to compare yet
-	}
 	was, err := compare.ParseSide(b.A, f.Workspace)
 	if err != nil {
 		return nil, joinAsked(err)
@@ -45,6 +41,11 @@ func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
 	is, err := compare.ParseSide(b.B, was.Workspace)
 	if err != nil {
 		return nil, joinAsked(err)
+	}
+	b.A = was.String()
+	f.command("diff", human.Quoted(b.A), human.Quoted(b.B))
+	if len(b.Runs) < 2 && f.Place.get("a") == "" {
+		return b, nil // there is nothing to compare yet
 	}
 	b.D, err = compare.Compare(ctx, s.stores.Compare, was, is)
 	return b, err

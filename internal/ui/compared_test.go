@@ -32,5 +32,6 @@ func TestComparePageFoldsItems(t *testing.T) {
 	if n := strings.Count(page, "<tr"); n > 24 {
 		t.Errorf("the page has %d rows for 60 items that differ in two ways", n)
 	}
+	wantIn(t, b.page("/compare?w=prod&a=0194fdc1-fa2f-7cc0&b=0194fdc2-fa2f-7cc0"), "Metric train loss: -20.0% in 57 items", "A: prod@0194fdc1-fa2f-7cc0")
 	wantIn(t, b.page("/experiments?sides=prod@"), "Without metrics: prod@ seed=5, prod@ seed=25, prod@ seed=45 (train: failed: exit code 3)")
 }

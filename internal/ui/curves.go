@@ -12,19 +12,21 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 )
 
 // curvesBody is the charts of workspaces and runs, of which one is shown large and in numbers.
 type curvesBody struct {
 	*trialsBody
-	Charts []report.Chart
-	Chosen int // -1: no chart has lines
-	Curves *report.Curves
-	Plots  []compare.Plot // to which lines refer
-	Params []string       // that differ between the plots
-	Axes   axes           // that the address chooses
-	Names  []string       // columns from which axes are chosen
-	Left   int            // charts that are not shown
+	Charts   []report.Chart
+	Chosen   int // -1: no chart has lines
+	Curves   *report.Curves
+	Plots    []compare.Plot // to which lines refer
+	Params   []string       // that differ between the plots
+	Axes     axes           // that the address chooses
+	Names    []string       // columns from which axes are chosen
+	Left     int            // charts that are not shown
+	Families []string       // of tasks with plots
 }
 
 const maxCharts = 60
@@ -37,6 +39,14 @@ func (s *Server) curves(ctx context.Context, f *frame, t *trialsBody, sides []co
 		return nil, err
 	}
 	b := &curvesBody{trialsBody: t, Chosen: -1}
+	for i := range plots {
+		if family := runview.FamilyOf(plots[i].Task); !slices.Contains(b.Families, family) {
+			b.Families = append(b.Families, family)
+		}
+	}
+	if family := p.get("family"); family != "" {
+		plots = slices.DeleteFunc(plots, func(p compare.Plot) bool { return runview.FamilyOf(p.Task) != family })
+	}
 	if b.Plots, b.Choices, err = compare.Chosen(plots, t.Where); err != nil {
 		return nil, joinAskedIf(err, compare.ErrNoColumn)
 	}

@@ -62,7 +62,7 @@ func TestSweepIsOneChart(t *testing.T) {
 	wantIn(t, page, ">prod@ depth=8,rate=1</text>", ">prod@-1 depth=2,rate=0.001</text>", `value="depth=4"> 4</label>`, "Other charts", "predicted by actual of prod@ depth=2,rate=0.001",
 		"e3 compare /srv/e3 prod@ prod@-1 --plots curves.html")
 	page = b.page("/experiments?view=curves&sides=prod@&where=depth%3D4&where=&colour=rate&logy=1&at=40")
-	wantIn(t, page, `value="depth=4" checked> 4</label>`, "At step 40", ">rate=0.01</text>", `<option value="rate" selected>`, "--where depth=4")
+	wantIn(t, page, `value="depth=4" checked> 4</label>`, "At step 40", "> rate=0.01</li>", `<option value="rate" selected>`, "--where depth=4")
 	if n := strings.Count(page, "data-x="); n != 4 {
 		t.Errorf("%d lines of depth 4, want 4", n)
 	}
@@ -173,10 +173,10 @@ func TestScatter(t *testing.T) {
 	b.sweep()
 	b.serve(ui.Options{})
 	page := b.page("/experiments?view=scatter&sides=prod@&x=rate&y=loss&logx=1&colour=depth")
-	if n := strings.Count(page, `class="l dots"`); n != 12 {
+	if n := strings.Count(page, `<g><path class="l dots k`); n != 12 {
 		t.Errorf("%d points, want one for each item", n)
 	}
-	wantIn(t, page, "<title>prod@ depth=8,rate=0.1</title>", ">depth=8</text>", ">0.001</text>", "loss by rate", `<option value="rate" selected>`)
+	wantIn(t, page, "<title>prod@ depth=8,rate=0.1</title>", "> depth=8</li>", ">0.001</text>", "loss by rate", `<option value="rate" selected>`)
 	if status, text := b.get("/experiments?view=scatter&sides=prod@&x=nope"); status != 400 {
 		t.Errorf("an unknown column: %d %s", status, text)
 	}
@@ -228,6 +228,18 @@ func TestTableOfManyRows(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRowsLeadToTasks: the row of an item leads to its task in that run; the side's name is seen once.
+func TestRowsLeadToTasks(t *testing.T) {
+	b := newBench(t)
+	b.sweep()
+	b.serve(ui.Options{})
+	page := b.page("/experiments?sides=prod@+prod@-1")
+	if seen, again := strings.Count(page, `<th scope="row"><a`), strings.Count(page, `<th scope="row" class="again"><a`); seen != 2 || again != 22 {
+		t.Errorf("the names of sides are seen %d times and hidden %d times, want 2 and 22", seen, again)
+	}
+	wantIn(t, page, `<td><a href="/task?r=0194fdc1-fa2f-7cc0-81d3-ff12045b73c8&amp;t=train%5Bdepth%3D8%2Crate%3D0.01%5D&amp;view=data&amp;w=prod">8</a></td>`)
 }
 
 // TestMarkdownReports: a report in Markdown is rendered in the page and in the file of a run, and nothing in it is more than text.

@@ -36,7 +36,7 @@ func TestPlotsOfFamilies(t *testing.T) {
 		t.Errorf("%d charts, want one for each family and one for the task", n)
 	}
 	for _, want := range []string{
-		`aria-label="fit · curve.csv: error by round"`, ">first</text>", ">&lt;last&gt;</text>", "50 lines, from 00 (blue) to 49 (red)", `>rate</text>`, "no table",
+		`aria-label="fit · curve.csv: error by round"`, ">first</text>", ">&lt;last&gt;</text>", "of 50 lines; point at a line", `>rate</text>`, "no table",
 		"fit · scores.csv", `<td class="num">1.5</td>`,
 	} {
 		if !strings.Contains(page, want) {

@@ -6,6 +6,7 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
+	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 )
@@ -49,6 +50,7 @@ func (b *curvesBody) axes(f *frame) h.Node {
 	}
 	return h.Group{
 		hidden("chart", f.Place.get("chart")),
+		ofFamily(f, "Plots of", b.Families),
 		h.If(len(b.Names) > 2 || b.Axes.chosen(), choose("Across", "x", b.Axes.x, "as declared", b.Names), h.Text(" "),
 			several("Up", "y", "as declared", ys), h.Text(" ")),
 		choose("Colour", "colour", f.Place.get("colour"), "each line", b.Params), h.Text(" "), logAxes(f), h.Text(" "),
@@ -83,8 +85,16 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 	columns = append(columns, column{name: "At " + c.X + " " + c.Place, key: "at", class: "num here"},
 		column{name: "Least", key: "least", class: "num"}, column{name: "Greatest", key: "greatest", class: "num"},
 		column{name: "Last", key: "last", class: "num"})
-	ats, leasts := pointed(c, func(l *report.Curve) string { return l.At }), pointed(c, func(l *report.Curve) string { return l.Least })
-	greatests, lasts := pointed(c, func(l *report.Curve) string { return l.Greatest }), pointed(c, func(l *report.Curve) string { return l.Last })
+	least, greatest := anywhere, map[int]bool(nil)
+	if better == compare.Higher {
+		least, greatest = nil, anywhere
+	}
+	texts := make([]string, len(c.Lines))
+	for i := range c.Lines {
+		texts[i] = c.Lines[i].At
+	}
+	ats, leasts := alignedTexts(texts), pointed(c, least, func(l *report.Curve) string { return l.Least })
+	greatests, lasts := pointed(c, greatest, func(l *report.Curve) string { return l.Greatest }), pointed(c, last, func(l *report.Curve) string { return l.Last })
 	rows := make(h.Group, len(c.Lines))
 	for i := range c.Lines {
 		l := &c.Lines[i]
@@ -94,29 +104,26 @@ func (b *curvesBody) numbers(f *frame) h.Node {
 		if name == "" {
 			name = p.Task
 		}
-		rows[i] = h.El("tr", rowHead(swatch(l.Colour), h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
+		rows[i] = h.El("tr", rowHead(l.Swatch, h.Text(" "), link(f.To(viewTask, "w", ws, "t", p.Task, "r", p.Run, "view", taskData), breakableItem(name))),
 			h.Map(b.Params, func(name string) h.Node { return valueCell(compare.Plain(p.Params[name]), "opt") }),
-			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), starred(leasts[i], better == compare.Lower && anywhere[i]),
-			starred(greatests[i], better == compare.Higher && anywhere[i]), starred(lasts[i], last[i]))
+			h.El("td.num.here", h.Attr("data-line", itoa(l.Index)), ats[i]), leasts[i], greatests[i], lasts[i])
 	}
 	return h.Group{table("The lines in numbers", "trials", "The lines in numbers", sortHeads(f, columns), rows),
 		h.If(len(last)+len(anywhere) > 0, note("* the best value of its column.")),
 		note(human.Count(len(c.Lines), "line") + ", from " + c.X + " " + c.First + " to " + c.Last + ". Other values: point at the chart, or give a place above.")}
 }
 
-// pointed are the numbers of a column, whose points stand below each other.
-func pointed(c *report.Curves, of func(*report.Curve) string) []h.Node {
+// pointed are the cells of numbers of a column, whose points stand below each other.
+func pointed(c *report.Curves, best map[int]bool, of func(*report.Curve) string) []h.Node {
 	texts := make([]string, len(c.Lines))
 	for i := range c.Lines {
 		texts[i] = of(&c.Lines[i])
 	}
-	return alignedTexts(texts)
-}
-
-// swatch is a piece of a line.
-func swatch(colour string) h.Node {
-	return h.El("svg.swatch", h.Attr("viewBox", "0 0 16 4"), h.Attr("aria-hidden", "true"),
-		h.El("rect", h.Attr("width", "16"), h.Attr("height", "4"), h.Attr("rx", "2"), h.Attr("fill", colour)))
+	cells := make([]h.Node, len(texts))
+	for i, spaces := range figures.Pads(texts) {
+		cells[i] = starred(h.Line(texts[i]), spaces, best[i])
+	}
+	return cells
 }
 
 func (b *scatterBody) page(f *frame) h.Node {

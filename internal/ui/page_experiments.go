@@ -14,10 +14,15 @@ import (
 
 func (b *tableBody) page(f *frame) h.Node {
 	var family h.Node
-	if b.Table != nil && len(b.Table.Families) > 1 {
-		family = h.Group{choose("Metrics of", "family", f.Place.get("family"), "all tasks", b.Table.Families), h.Text(" ")}
+	if b.Table != nil {
+		family = ofFamily(f, "Metrics of", b.Table.Families)
 	}
 	return b.around(f, h.Group{family, hidden("sort", f.Place.get("sort"))}, b.table(f))
+}
+
+// ofFamily chooses one of several families of tasks.
+func ofFamily(f *frame, label string, families []string) h.Node {
+	return h.If(len(families) > 1, choose(label, "family", f.Place.get("family"), "all tasks", families), h.Text(" "))
 }
 
 // around is what all views have around their parts: the choices of what is compared, with further inputs, and notes.
@@ -32,7 +37,7 @@ func (b *trialsBody) around(f *frame, inputs h.Node, parts ...h.Node) h.Node {
 			checkbox("all", "parameters that are the same, too", f.Place.get("all") != ""), h.Text(" ")), button("Show"))
 	var views []tab
 	for _, v := range []struct{ name, view string }{{"Table", ""}, {"Curves", trialsCurves}, {"Scatter", trialsScatter}} {
-		views = append(views, tab{v.name, f.With("view", v.view, "page", "", "cols", "", "sort", "", "colour", "", "x", "", "y", ""), v.view == view})
+		views = append(views, tab{v.name, f.With("view", v.view, "family", "", "chart", "", "page", "", "cols", "", "sort", "", "colour", "", "x", "", "y", ""), v.view == view})
 	}
 	return h.Group{
 		h.El("h1", h.Text("Experiments")), h.If(len(quick) > 1, navigation("streams", "Families of workspaces", quick)),
@@ -82,7 +87,7 @@ func (b *tableBody) table(f *frame) h.Node {
 	found := len(rows)
 	page := pageOf(f, "page", (found+maxTrials-1)/maxTrials)
 	rows = rows[(page-1)*maxTrials : min(page*maxTrials, found)]
-	sheets := sheets(t)
+	sheets := sheets(f, t)
 	sheet := pageOf(f, "cols", len(sheets))
 	shown := sheets[sheet-1]
 	columns := []column{{name: "side", key: "side"}}
@@ -93,7 +98,7 @@ func (b *tableBody) table(f *frame) h.Node {
 	}
 	list := make(h.Group, len(rows))
 	for k, i := range rows {
-		list[k] = trial(f, t.Rows[i], i, shown)
+		list[k] = trial(f, t.Rows[i], i, k > 0 && t.Rows[rows[k-1]].Side == t.Rows[i].Side, shown)
 	}
 	return section("table", human.Count(found, "row"),
 		h.If(len(sheets) > 1, pager(f, "cols", sheet, len(sheets), "Columns", fmt.Sprintf("columns, part %d of %d", sheet, len(sheets)))),
@@ -121,14 +126,23 @@ const (
 )
 
 // sheets are the columns of a table beside the side, in parts that fit a wide window. The item and the parameters lead each
-// part, unless they take half of it.
-func sheets(t *compare.Table) [][]trialColumn {
+// part, unless they take half of it; the first of them leads to the item's task.
+func sheets(f *frame, t *compare.Table) [][]trialColumn {
 	var all []trialColumn
+	none := func(*compare.TableRow) string { return "" }
+	task := func(r *compare.TableRow) string {
+		ws, _, _ := strings.Cut(r.Side, "@")
+		return textIf(r.Task() != "", f.To(viewTask, "w", ws, "t", r.Task(), "r", r.Run, "view", taskData))
+	}
 	if t.HasItems() {
-		all = append(all, paramColumn(t, "item", func(r *compare.TableRow) string { return r.Item }))
+		all = append(all, paramColumn(t, "item", task, func(r *compare.TableRow) string { return r.Item }))
 	}
 	for _, name := range t.Params {
-		all = append(all, paramColumn(t, name, func(r *compare.TableRow) string { return compare.Plain(r.Params[name]) }))
+		to := task
+		if len(all) > 0 {
+			to = none
+		}
+		all = append(all, paramColumn(t, name, to, func(r *compare.TableRow) string { return compare.Plain(r.Params[name]) }))
 	}
 	leads := len(all)
 	for _, m := range t.Metrics {
@@ -137,12 +151,12 @@ func sheets(t *compare.Table) [][]trialColumn {
 		for i, text := range texts {
 			whole := compare.Plain(t.Rows[i].Metrics[m.Name])
 			c.cells[i] = starred(h.Group{h.If(whole != text || len(text) > mostCell, h.Attr("title", human.Line(human.Truncate(whole, 2_000)))),
-				h.Line(human.Truncate(text, mostCell)), figureSpaces(pads[i])}, slices.Contains(m.Best, i))
+				h.Line(human.Truncate(text, mostCell))}, pads[i], slices.Contains(m.Best, i))
 			c.wide = max(c.wide, float64(utf8.RuneCountInString(human.Truncate(text, mostCell))+pads[i]+1))
 		}
 		all = append(all, c)
 	}
-	all = append(all, paramColumn(t, "time", func(r *compare.TableRow) string {
+	all = append(all, paramColumn(t, "time", none, func(r *compare.TableRow) string {
 		return textOr(r.Ms > 0, human.Duration(r.Time()), "–")
 	}))
 	all[len(all)-1].class = "num"
@@ -173,30 +187,30 @@ func sheets(t *compare.Table) [][]trialColumn {
 
 const mostCell = 40 // bytes
 
-func paramColumn(t *compare.Table, name string, text func(*compare.TableRow) string) trialColumn {
+func paramColumn(t *compare.Table, name string, url, text func(*compare.TableRow) string) trialColumn {
 	c := trialColumn{column: column{name: name, key: name}, cells: make([]h.Node, len(t.Rows))}
 	for i, r := range t.Rows {
 		s := text(r)
-		c.cells[i] = valueCell(s, textIf(name == "time", "num"))
+		c.cells[i] = linkedCell(url(r), s, textIf(name == "time", "num"))
 		c.wide = max(c.wide, float64(utf8.RuneCountInString(human.Truncate(s, mostCell))))
 	}
 	return c
 }
 
-// trial is a row: a side, or an item of a matrix in a side.
-func trial(f *frame, r *compare.TableRow, i int, columns []trialColumn) h.Node {
+// trial is a row: a side, or an item of a matrix in a side. The name of the side is not to be seen again below itself.
+func trial(f *frame, r *compare.TableRow, i int, again bool, columns []trialColumn) h.Node {
 	ws, _, _ := strings.Cut(r.Side, "@")
 	return h.El("tr", h.ID("e-"+strings.TrimSpace(r.Side+" "+r.Item)),
-		rowHead(link(f.To(viewRun, "w", ws, "r", r.Run), h.Line(r.Side))),
+		rowHead(h.If(again, h.Class("again")), link(f.To(viewRun, "w", ws, "r", r.Run), h.Line(r.Side))),
 		h.Map(columns, func(c trialColumn) h.Node { return c.cells[i] }))
 }
 
-// starred is a cell of a number, with a sign if it is the best one.
-func starred(number h.Node, best bool) h.Node {
+// starred is a cell of a number and as many figure spaces, with a sign at the number if it is the best one.
+func starred(number h.Node, spaces int, best bool) h.Node {
 	if !best {
-		return h.El("td.num", number)
+		return h.El("td.num", number, figureSpaces(spaces))
 	}
-	return h.El("td.num.best", number, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best"))
+	return h.El("td.num.best", number, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best"), figureSpaces(spaces))
 }
 
 // alignedTexts are the texts of numbers, set flush right, whose points stand below each other.
@@ -214,7 +228,9 @@ func figureSpaces(n int) h.Node {
 }
 
 // valueCell is a cell with the beginning of a value, as on the command line; pointing at it shows more of it.
-func valueCell(text, class string) h.Node {
+func valueCell(text, class string) h.Node { return linkedCell("", text, class) }
+
+func linkedCell(url, text, class string) h.Node {
 	return h.El("td", h.Class(class), h.If(len(text) > mostCell, h.Attr("title", human.Line(human.Truncate(text, 2_000)))),
-		h.Line(human.Truncate(text, mostCell)))
+		link(url, h.Line(human.Truncate(text, mostCell))))
 }

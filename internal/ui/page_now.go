@@ -162,9 +162,22 @@ func (b *runBody) spent(f *frame) h.Node {
 					number(human.Duration(x.Longest.Duration())))
 			}))
 	}
-	return section("path", "Where the time went", note(s.Text()), h.If(s.Attempts > 0, drawCores(&s.Cores)), b.waited(f), byFamily,
+	return section("path", "Where the time went", note(s.Text()), b.approved(f), h.If(s.Attempts > 0, drawCores(&s.Cores)), b.waited(f), byFamily,
 		h.If(len(s.Families) > len(families), note(fmt.Sprintf("%s took less.", human.Count(len(s.Families)-len(families), "more family's tasks")))),
 		b.path(f))
+}
+
+// approved says who let tasks go on, and when.
+func (b *runBody) approved(f *frame) h.Node {
+	var list h.Group
+	for i := range b.Run.Tasks {
+		if t := &b.Run.Tasks[i]; t.Approved != nil {
+			list = append(list, h.El("li", f.taskLink(t.Task), h.Text(" "), h.Line(t.Approved.String()), h.Text(" "), dim(stamp(t.Approved.At.Time))))
+		}
+	}
+	left := len(list) - shownWaits
+	return h.If(len(list) > 0, h.El("ul.plain", list[:min(len(list), shownWaits)]),
+		h.If(left > 0, note(human.Count(left, "more approval")+"; see the notes of the tasks.")))
 }
 
 // waited shows what tasks waited for, unless nothing but their turn, for which cores speak.

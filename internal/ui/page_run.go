@@ -33,9 +33,12 @@ func (b *runBody) page(f *frame) h.Node {
 	}
 }
 
+// side is the run as a side of a comparison.
+func (b *runBody) side(f *frame) string { return f.Workspace + "@" + human.Short(b.Run.RunID) }
+
 // trials are links to the run's metrics and curves.
 func (b *runBody) trials(f *frame) h.Node {
-	side := f.Workspace + "@" + human.Short(b.Run.RunID)
+	side := b.side(f)
 	table, curves := f.To(viewTable, "sides", side), f.To(viewTable, "sides", side, "view", trialsCurves)
 	return h.If(table != "", link(table, h.Text("Metrics")), h.Text(" "), link(curves, h.Text("Curves")))
 }

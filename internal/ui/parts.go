@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -257,8 +258,12 @@ func values(label string, t *report.Table) h.Node {
 		for r, pad := range figures.Pads(texts) {
 			if i < len(t.Rows[r]) {
 				c := t.Rows[r][i]
-				rows[r] = append(rows[r], h.El("td", h.If(c.Number, h.Class("num")), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text),
-					figureSpaces(pad)))
+				cell := h.Group{h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text)}
+				if c.Number {
+					rows[r] = append(rows[r], starred(cell, pad, t.Best != nil && slices.Contains(t.Best[i], r)))
+				} else {
+					rows[r] = append(rows[r], h.El("td", cell))
+				}
 			}
 		}
 	}

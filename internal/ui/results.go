@@ -1,11 +1,17 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/compare"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
@@ -40,6 +46,9 @@ func (s *Server) results(ctx context.Context, m *model) (*results, error) {
 	found, err := m.highlights.Read(ctx, m.report, pkg)
 	if err != nil {
 		return nil, err
+	}
+	for i := range found.Metrics {
+		rank(&found.Metrics[i])
 	}
 	m.results, m.resultsOf = &results{found, warningsOf(m.report)}, m.report
 	if ended {
@@ -98,39 +107,99 @@ func (b *runBody) warned() h.Node {
 // made shows the results of the run; nothing if there are none.
 func (b *runBody) made(f *frame) h.Node {
 	x := b.Results
-	if len(x.Metrics)+x.Unread+len(x.Shown)+len(x.Notes) == 0 {
+	if len(x.Metrics)+len(x.Unread)+len(x.Shown)+len(x.Notes) == 0 {
 		return nil
 	}
 	var parts h.Group
 	for i := range x.Metrics[:min(len(x.Metrics), maxBriefTables)] {
-		parts = append(parts, brief(&x.Metrics[i]))
+		parts = append(parts, x.brief(&x.Metrics[i]))
 	}
-	more := x.Unread
+	more := 0
+	for _, n := range x.Unread {
+		more += n
+	}
 	for _, t := range x.Metrics[min(len(x.Metrics), maxBriefTables):] {
 		more += t.Tasks()
 	}
 	if more > 0 {
 		label := "the metrics of " + human.Count(more, "more task")
-		parts = append(parts, h.El("p.note", link(f.To(viewTable, "sides", f.Workspace), h.Text(label))))
+		parts = append(parts, h.El("p.note", link(f.To(viewTable, "sides", b.side(f)), h.Text(label))))
 	}
 	if len(x.Shown) > 0 {
 		parts = append(parts, h.El("ul.inline", h.Attr("aria-label", "Plots and reports"), h.Map(x.Shown, func(p report.Published) h.Node {
-			label := p.Kind + " of " + p.Name
+			label, url := p.Kind+" of "+p.Name, madeBy(f, p.Task)
 			if p.Count > 1 {
 				label = fmt.Sprintf("%ss of %s ×%d", p.Kind, p.Name, p.Count)
+				if p.Kind == record.ViewPlot.String() {
+					url = cmp.Or(f.To(viewTable, "sides", b.side(f), "view", trialsCurves, "family", p.Name), url)
+				}
 			}
-			return h.El("li", link(madeBy(f, p.Task), h.Line(label)))
+			return h.El("li", link(url, h.Line(label)))
 		})))
 	}
 	return section("made", "What it made", parts, notes(x.Notes))
 }
 
+// rank puts the best items of a matrix first, by the first column in which one is better than another, and marks the
+// best of each such column.
+func rank(t *report.Table) {
+	if !t.Items {
+		return
+	}
+	number := func(row []report.Cell, i int) float64 {
+		v, err := strconv.ParseFloat(cmp.Or(row[i].Whole, row[i].Text), 64)
+		if err != nil {
+			return math.NaN()
+		}
+		return v
+	}
+	t.Best = make([][]int, len(t.Head))
+	sorted := ""
+	for i, name := range t.Head {
+		better := compare.DirectionOf(name)
+		if better == "" || !t.Number[i] {
+			continue
+		}
+		order := func(a, b []report.Cell) int {
+			v, w := number(a, i), number(b, i)
+			if math.IsNaN(v) || math.IsNaN(w) {
+				return cmp.Compare(w, v) // NaN is less than any number, and comes last
+			}
+			if better == compare.Higher {
+				v, w = w, v
+			}
+			return cmp.Compare(v, w)
+		}
+		top := slices.MinFunc(t.Rows, order)
+		if order(top, slices.MaxFunc(t.Rows, order)) == 0 {
+			continue // where all are alike, none is best
+		}
+		if sorted == "" {
+			slices.SortStableFunc(t.Rows, order)
+			sorted = fmt.Sprintf("the best %s first, * the best of its column", name)
+		}
+		for k := range t.Rows {
+			if order(t.Rows[k], top) == 0 {
+				t.Best[i] = append(t.Best[i], k)
+			}
+		}
+	}
+	t.Note = strings.TrimPrefix(t.Note+"; "+cmp.Or(sorted, "in the order of the list of tasks"), "; ")
+}
+
 // brief is the first rows of a table of metrics.
-func brief(t *report.Table) h.Node {
+func (x *results) brief(t *report.Table) h.Node {
 	short := *t
 	if n := len(t.Rows) - maxBriefRows; n > 0 {
 		short.Rows = t.Rows[:maxBriefRows]
-		short.Note = human.Count(n, "more row")
+		said := human.Count(n, "more row")
+		if t.Items {
+			if left := x.Unread[runview.FamilyOf(t.Rows[0][0].Text)]; left > 0 {
+				said += fmt.Sprintf(", of the first %d of %d items", len(t.Rows), len(t.Rows)+left)
+			}
+			said += "; " + t.Note
+		}
+		short.Note = said
 	}
 	return h.Group{h.El("h3", h.Line(short.Title)), h.If(len(short.Rows) > 0, values(short.Title, &short)), note(short.Note)}
 }

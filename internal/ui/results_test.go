@@ -66,7 +66,40 @@ func TestResultsOfALargeRun(t *testing.T) {
 	if n := strings.Count(made, ">loss<"); n != 4 {
 		t.Errorf("%d tables are shown, want 4", n)
 	}
-	wantIn(t, made, "the metrics of 296 more tasks")
+	wantIn(t, made, "the metrics of 284 more tasks")
+}
+
+// TestBestResultsFirst: of a matrix the best items stand first and are marked, by a metric whose better side its name
+// tells; plots of a family lead to its curves.
+func TestBestResultsFirst(t *testing.T) {
+	b := newBench(t)
+	var list []made
+	for i := range 23 {
+		list = append(list,
+			made{name: fmt.Sprintf("fit[%02d]", i), state: runview.TaskSuccess, file: "m.json", output: fmt.Sprintf(`{"n": %d, "loss": %d, "f1": %d}`, i, (i+15)%23, i%2), kind: "metrics"},
+			made{name: fmt.Sprintf("plain[%02d]", i), state: runview.TaskSuccess, file: "m.json", output: fmt.Sprintf(`{"n": %d}`, i), kind: "metrics"},
+			made{name: fmt.Sprintf("curve[%02d]", i), state: runview.TaskSuccess, file: "c.csv", output: "step,loss\n0,1\n", kind: "plot"},
+			made{name: fmt.Sprintf("other[%02d]", i), state: runview.TaskSuccess, file: "c.csv", output: "step,auc\n0,1\n", kind: "plot"})
+	}
+	b.run(false, list...)
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	made := page[strings.Index(page, `id="made-h"`):strings.Index(page, `class="views"`)]
+	wantIn(t, made, "17 more rows; the best loss first, * the best of its column", "17 more rows; in the order of the list of tasks", `best">0<span class="star"`)
+	last := 0
+	for _, name := range []string{"fit[08]", "fit[09]", "fit[10]", "fit[11]", "fit[12]", "fit[13]", "plain[00]"} {
+		at := strings.Index(made, name)
+		if at <= last {
+			t.Errorf("%s is not shown behind the better ones", name)
+		}
+		last = at
+	}
+	url, _ := link(t, made, `<a href="(/experiments[^"]*)">(plots of curve ×23)`)
+	page = b.page(url)
+	if n := strings.Count(page, "data-x="); n != 23 || strings.Contains(page, "auc by step") {
+		t.Errorf("%d lines, want the 23 of the family", n)
+	}
+	wantIn(t, page, `<option value="curve" selected>`)
 }
 
 // Warnings have a place of their own, also where nothing was made; failures that are allowed are told in the words of commands.

@@ -10,6 +10,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/moment"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/ui"
@@ -75,4 +76,21 @@ func TestPagesTellWaits(t *testing.T) {
 		wantIn(t, page, "What tasks waited for", "a person&#39;s approval", "deferred, waits for approval")
 		wantIn(t, b.page("/run?w=prod&view=timeline"), ">Waits</text>", ">Commands</text>", "waited for a person&#39;s approval, 5m00s")
 	}
+}
+
+// TestRunTellsApprovals: the page of a run says who approved a task, and when, beside what tasks waited for.
+func TestRunTellsApprovals(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.log.Emit(events.Event{Time: now.Add(-5 * time.Minute), Type: events.TaskDeferred, Task: "sign", Data: &events.Data{}})
+	b.log.Emit(events.Event{Time: now.Add(-2 * time.Minute), Type: events.TaskResumed, Task: "sign",
+		Data: &events.Data{By: "ann@desk", Message: "<fine>", At: now.Add(-3 * time.Minute).Format(time.RFC3339)}})
+	b.log.Emit(events.Event{Time: now.Add(-time.Minute), Type: events.TaskStarted, Task: "sign", Execution: "01950000-0000-7000-8000-000000000000", Data: &events.Data{Attempt: 1}})
+	if err := b.log.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	spent := page[strings.Index(page, `id="path-h"`):]
+	wantIn(t, spent[:strings.Index(spent, "</ul>")], "approved by ann@desk: &lt;fine&gt;", human.Stamp(now.Add(-3*time.Minute)), ">sign</a>")
 }

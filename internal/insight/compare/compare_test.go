@@ -376,6 +376,12 @@ func TestParseSide(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", text, s, err)
 		}
 	}
+	if _, err := compare.ParseSide("0194fdc1-fa2f-7cc0", ""); !errors.Is(err, compare.ErrSyntax) || !strings.Contains(err.Error(), "write <workspace>@0194fdc1-fa2f-7cc0") {
+		t.Errorf("a bare run without a workspace: %v, want how to write it", err)
+	}
+	if s, err := compare.ParseSide("0194fdc1-fa2f-7cc0", "here"); err != nil || s.String() != "here@0194fdc1-fa2f-7cc0" {
+		t.Errorf("a bare run: %s, %v, want here@0194fdc1-fa2f-7cc0", s, err)
+	}
 	if _, err := compare.ParseSide("@-1", ""); !errors.Is(err, compare.ErrSyntax) {
 		t.Errorf("a side without a workspace: %v", err)
 	}

@@ -39,10 +39,16 @@ const head = "HEAD"
 
 // ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the
 // beginning of its id, "ws@" the latest run, "ws@-1" (or "ws@~1") the one before it, and "ws@next" the next start. If
-// the text has no workspace, as in "@-1", the given one is meant.
+// the text has no workspace, as in "@-1", the given one is meant, and so it is for a bare id of a run, as histories print it.
 func ParseSide(text, workspace string) (Side, error) {
 	at := strings.LastIndexByte(text, '@')
 	s := Side{Workspace: text}
+	if at < 0 && bareRun(text) {
+		if workspace == "" {
+			return s, fmt.Errorf("%q is a run; write <workspace>@%s: %w", text, text, ErrSyntax)
+		}
+		return Side{Workspace: workspace, What: Run, Run: text}, nil
+	}
 	if at >= 0 {
 		s.Workspace = text[:at]
 		s.What = Earlier
@@ -72,6 +78,11 @@ func ParseSide(text, workspace string) (Side, error) {
 		s.What, s.Run = Run, ref
 	}
 	return s, nil
+}
+
+// bareRun reports whether a text is the beginning of a run's id as histories print it: 0194fdc1-fa2f-7cc0.
+func bareRun(text string) bool {
+	return len(text) > 9 && text[8] == '-' && strings.Trim(text, "0123456789abcdef-") == ""
 }
 
 // ParseCommit reads a side that is named by a commit or a branch: "ws@main", or "main" in the given workspace.

@@ -438,6 +438,20 @@ func (r *TableRow) of(family string) bool {
 	return len(r.found) > 0
 }
 
+// Task is the task of a row of an item: of several with the same label the first by name. "": the row is of a side.
+func (r *TableRow) Task() string {
+	first := ""
+	for m := range r.found {
+		if task := m.base + "[" + r.Item + "]"; first == "" || task < first {
+			first = task
+		}
+	}
+	if r.Item == "" {
+		return ""
+	}
+	return first
+}
+
 // best marks the rows with the best value of a metric, unless the direction is unknown or all values are equal.
 func (t *Table) best(c *Column) {
 	if c.Better == "" {

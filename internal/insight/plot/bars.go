@@ -6,10 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"e3/internal/format/record"
-	"e3/internal/human"
 	"e3/internal/insight/figures"
 	h "e3/internal/insight/markup"
 )
@@ -139,38 +137,15 @@ func (b *Bars) Drawing(title string, _ Look) h.Node {
 			}
 			from, to := min(place(0), place(v)), max(place(0), place(v))
 			at := y + 2.5 + barHeight*float64(k)
-			parts = append(parts, h.El("g", h.El("rect", h.Number("x", from), h.Number("y", at), h.Number("width", to-from),
-				h.Number("height", barHeight-2), h.Attr("fill", colour(k, len(tasks)))),
+			parts = append(parts, h.El("g", h.El("rect", h.Class("bar "+lookOf(k)), h.Number("x", from), h.Number("y", at), h.Number("width", to-from),
+				h.Number("height", barHeight-2)),
 				h.El("text", h.Number("x", to+4), h.Number("y", at+barHeight-4), h.Text(number(v))),
 				h.El("title", h.Text(strings.TrimSpace(n+" "+b.tasks[k])))))
 		}
 	}
-	legend, rows := legendOf(tasks, end+26, len(tasks) > 1)
-	box := fmt.Sprintf("0 0 %g %s", width, h.Decimal(end+34+17*rows))
-	return h.El("svg.chart", h.Attr("viewBox", box), h.Attr("role", "img"), h.Attr("aria-label", title),
+	box := fmt.Sprintf("0 0 %g %s", width, h.Decimal(end+34))
+	return h.Group{h.El("svg.chart", h.Attr("viewBox", box), h.Attr("role", "img"), h.Attr("aria-label", title),
 		h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(b.y, 52))), parts,
 		h.El("text", h.Number("x", (barNames+width-right)/2), h.Number("y", end+28), h.Attr("text-anchor", "middle"),
-			h.Text(h.Shorten(b.x, 40))), legend)
-}
-
-// legendOf lays out names in rows from y on.
-func legendOf(names []string, y float64, shown bool) (list h.Group, rows float64) {
-	if !shown {
-		return nil, 0
-	}
-	x := 8.0
-	rows = 1
-	for i, n := range names {
-		text := human.Line(h.Shorten(n, 40))
-		wide := 17 + float64(utf8.RuneCountInString(text))*wideText + 14
-		if x > 8 && x+wide > width {
-			x, rows = 8, rows+1
-		}
-		at := y + 17*rows
-		list = append(list, h.El("path.l", h.Attr("stroke", colour(i, len(names))), h.Attr("stroke-width", "3"),
-			h.Attr("d", fmt.Sprintf("M%s %sh12", h.Decimal(x), h.Decimal(at-4)))),
-			h.El("text", h.Number("x", x+17), h.Number("y", at), h.Text(text)))
-		x += wide
-	}
-	return list, rows
+			h.Text(h.Shorten(b.x, 40)))), h.If(len(tasks) > 1, legendOf(tasks, "l"))}
 }

@@ -129,7 +129,7 @@ func (m *Matrix) Drawing(title string, _ Look) h.Node {
 			at := begin + size*float64(c)
 			cell := h.Group{h.El("rect.cell", h.Number("x", at), h.Number("y", top+size*float64(r)),
 				h.Number("width", size), h.Number("height", size),
-				h.Attr("fill", colours[0]), h.Attr("fill-opacity", h.Decimal(share*0.9)))}
+				h.Attr("fill", "#0072b2"), h.Attr("fill-opacity", h.Decimal(share*0.9)))}
 			if size >= float64(len(text))*wideText+2 {
 				class := "text"
 				if share > 0.5 {

@@ -17,27 +17,40 @@ const (
 	endStep  = 13.0 // between the names of two lines
 	endNames = 26   // characters of a name
 	endLead  = 14.0 // between the lines and their names
+	endNear  = 24.0 // from the right, where a line has its name beside the chart
+	endAside = 4.0  // between the end of a line that ends before, and its name
 )
 
 // end is the name of a line, and where it stands.
 type end struct {
 	line       int
 	x, from, y float64 // x and from: the line's last point
+	name       string
+	aside      bool // the line ends before the others: its name stands there
 }
 
-// ends draws the names of lines at their ends. Where lines are too many, those are named whose ends are spread evenly
-// from top to bottom. wide is the width of the names.
-func (c *Lines) ends(b box, named bool) (drawn h.Node, wide float64) {
-	if !named {
-		return nil, 0
+// wide is the width of the name.
+func (e *end) wide() float64 { return float64(utf8.RuneCountInString(e.name)+1) * wideText }
+
+// named are the lines that have their names at their ends. Names of lines that reach the right stand below each other;
+// where they are too many, those are named whose ends are spread evenly from top to bottom. A line that ends before is
+// named where it ends, if there is room.
+func (c *Lines) named(b box) []end {
+	if c.Template == "scatter" || c.legendary() || len(c.Lines) == 1 && c.Lines[0].Name == "" {
+		return nil
 	}
-	var list []end
+	var list, aside []end
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		for k := len(l.X) - 1; k >= 0; k-- {
 			if b.has(l.X[k], l.Y[k]) {
 				at := b.placeY(l.Y[k])
-				list = append(list, end{i, b.placeX(l.X[k]), at, at})
+				e := end{line: i, x: b.placeX(l.X[k]), from: at, y: at, name: h.Shorten(l.Name, endNames)}
+				if e.aside = b.right-e.x > endNear; e.aside {
+					aside = append(aside, e)
+				} else {
+					list = append(list, e)
+				}
 				break
 			}
 		}
@@ -50,17 +63,34 @@ func (c *Lines) ends(b box, named bool) (drawn h.Node, wide float64) {
 		list = list[:most]
 	}
 	apart(list, top, b.bottom)
+	placed := len(list)
+	for _, e := range aside {
+		if e.x+endAside+e.wide() > b.right { // above the line's end, where it has come from
+			e.x, e.y = e.x-endAside-e.wide(), max(e.y-endStep/2, top)
+		}
+		e.x += endAside
+		if !slices.ContainsFunc(list[placed:], func(o end) bool {
+			return math.Abs(o.y-e.y) < endStep && e.x < o.x+o.wide() && o.x < e.x+e.wide()
+		}) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// ends draws the names of lines at their ends. wide is the width of those beside the lines.
+func (c *Lines) ends(b box) (drawn h.Node, wide float64) {
+	list := c.named(b)
 	names := make(h.Group, len(list))
 	for i, e := range list {
-		text := h.Shorten(c.Lines[e.line].Name, endNames)
-		wide = max(wide, endLead+float64(utf8.RuneCountInString(text)+1)*wideText)
-		at, ink := b.right+endLead, b.colours[e.line]
-		names[i] = h.Group{
-			h.El("path.lead", h.Attr("stroke", ink), h.Attr("d", fmt.Sprintf("M%s %sL%s %s", h.Decimal(e.x), h.Decimal(e.from),
-				h.Decimal(at-3), h.Decimal(e.y)))),
-			h.El("text.end", h.Number("x", at), h.Number("y", e.y), h.Attr("dominant-baseline", "middle"),
-				h.Attr("fill", ink), h.Text(text)),
+		at, lead := e.x, h.Node(nil)
+		if !e.aside {
+			wide, at = max(wide, endLead+e.wide()), b.right+endLead
+			lead = h.El("path", h.Class("lead "+b.looks[e.line]), h.Attr("d", fmt.Sprintf("M%s %sL%s %s", h.Decimal(e.x), h.Decimal(e.from),
+				h.Decimal(at-3), h.Decimal(e.y))))
 		}
+		names[i] = h.Group{lead, h.El("text", h.Class("end "+b.looks[e.line]), h.Number("x", at), h.Number("y", e.y),
+			h.Attr("dominant-baseline", "middle"), h.Text(e.name))}
 	}
 	return names, wide
 }

@@ -14,7 +14,7 @@ import (
 	"e3/internal/insight/plot"
 )
 
-var endNames = regexp.MustCompile(`<text class="end" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<`)
+var endNames = regexp.MustCompile(`<text class="end [^"]*" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<`)
 
 // TestNamesAtEnds: each line has its name beside its end, and none covers another; of too many lines the first, the last and
 // those between are named.
@@ -62,12 +62,96 @@ func TestLogarithmicAxes(t *testing.T) {
 	}
 }
 
-// TestKinds: lines of one kind have one colour.
+// TestShortLinesAreNamedWhereTheyEnd: no name is led across the chart to a line that ends before the others, and lines
+// without a name are counted.
+func TestShortLinesAreNamedWhereTheyEnd(t *testing.T) {
+	c := &plot.Lines{X: "step", Y: "loss"}
+	for i := range 24 {
+		last := 60.0
+		if i%2 == 1 {
+			last = 30
+		}
+		c.Lines = append(c.Lines, plot.Line{Name: fmt.Sprintf("rate=%d", i), X: []float64{0, last}, Y: []float64{5, float64(i) / 100}})
+	}
+	look := plot.Look{Large: true}
+	svg := markup.String(c.Drawing("title", look))
+	for _, m := range regexp.MustCompile(`class="lead [^"]*" d="M([\d.]+) [\d.]+L([\d.]+)`).FindAllStringSubmatch(svg, -1) {
+		from, errFrom := strconv.ParseFloat(m[1], 64)
+		to, errTo := strconv.ParseFloat(m[2], 64)
+		if errFrom != nil || errTo != nil || to-from > 40 {
+			t.Errorf("a line leads from %s to %s to a name, want at most 40 pixels", m[1], m[2])
+		}
+	}
+	named, inside := 0, 0
+	for _, m := range endNames.FindAllStringSubmatch(svg, -1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named++; x < 600 {
+			inside++
+		}
+	}
+	if inside == 0 {
+		t.Error("no short line is named where it ends")
+	}
+	if want := fmt.Sprintf("without a label: %d of 24 lines; point at a line for its name", 24-named); c.Note(look) != want {
+		t.Errorf("%d names; the note is %q, want %q", named, c.Note(look), want)
+	}
+}
+
+// TestLinesAreToldApart: 32 lines have looks of their own, of which neighbours differ in colour, and names are legible on
+// either ground.
+func TestLinesAreToldApart(t *testing.T) {
+	c := &plot.Lines{Lines: make([]plot.Line, 32)}
+	known := map[string]bool{}
+	for i, look := range c.Looks() {
+		if known[look] || i > 0 && look[:2] == c.Looks()[i-1][:2] {
+			t.Errorf("line %d looks like another: %s", i, look)
+		}
+		known[look] = true
+	}
+	light := func(hex string) (sum float64) {
+		for i, part := range []float64{0.2126, 0.7152, 0.0722} {
+			v, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := float64(v) / 255
+			if x = math.Pow((x+0.055)/1.055, 2.4); v < 11 {
+				x = float64(v) / 255 / 12.92
+			}
+			sum += part * x
+		}
+		return sum
+	}
+	inks := regexp.MustCompile(`\.k\d\{color:#(\w{6})\}`).FindAllStringSubmatch(plot.Style, -1)
+	for i, m := range inks {
+		ground := "ffffff"
+		if i >= len(inks)/2 {
+			ground = "1b2028"
+		}
+		a, b := light(m[1]), light(ground)
+		if contrast := (max(a, b) + 0.05) / (min(a, b) + 0.05); contrast < 4.5 {
+			t.Errorf("the contrast of #%s on #%s is %.1f, want 4.5", m[1], ground, contrast)
+		}
+	}
+	if len(inks) != 16 {
+		t.Errorf("%d colours in the style, want 8 for each ground", len(inks))
+	}
+}
+
+// TestKinds: lines of one kind have one colour, and a legend names the kinds.
 func TestKinds(t *testing.T) {
 	c := &plot.Lines{Lines: []plot.Line{{Name: "a", Kind: "k=1"}, {Name: "b", Kind: "k=2"}, {Name: "c", Kind: "k=1"}, {Name: "d"}}}
-	got := c.Colours()
+	got := c.Looks()
 	if got[0] != got[2] || got[0] == got[1] || got[3] == got[0] || got[3] == got[1] {
 		t.Errorf("colours %q: want those of a and c alike, and b and d with their own", got)
+	}
+	svg := markup.String(c.Drawing("title", plot.Look{}))
+	wantIn(t, svg, "> k=1</li>", "> k=2</li>", "> d</li>")
+	if n := len(endNames.FindAllString(svg, -1)); n > 0 || c.Note(plot.Look{}) != "" {
+		t.Errorf("%d names beside the legend, and the note %q", n, c.Note(plot.Look{}))
 	}
 }
 

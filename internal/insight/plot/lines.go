@@ -39,30 +39,6 @@ func (k Look) size() (wide, high float64) {
 	return width, height
 }
 
-// Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the
-// page's.
-const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:12px system-ui,sans-serif}
-.chart text:not(.end){fill:var(--dim,#5b6675)}.chart text.y{fill:var(--text,#1f2328);font-weight:600}
-.chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}
-.chart g:hover>.l{stroke-width:3;opacity:1}
-.chart .dots{stroke-width:5;opacity:.8}.chart .faint{opacity:.3}.chart g:hover>.dots{stroke-width:6}
-.chart .lead{fill:none;stroke-width:1;opacity:.5}.chart .end{font-size:11px}.chart.wide{max-width:78rem;min-width:34rem}
-.chart .cell{stroke:var(--rule,#e1e5ea)}.chart text.on{fill:#fff}
-`
-
-// colours are the colours of the first lines. People with colour blindness can also tell them apart (Okabe and Ito,
-// darker yellow).
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#8c564b"}
-
-// colour is the colour of line i of n: one of colours while the lines are few, else from blue to red in the order of
-// the lines.
-func colour(i, n int) string {
-	if n <= len(colours) {
-		return colours[i]
-	}
-	return fmt.Sprintf("hsl(%d 65%% 48%%)", 220+int(math.Round(float64(i)/float64(n-1)*140)))
-}
-
 // Lines are lines or points over one x axis.
 type Lines struct {
 	X, Y     string
@@ -89,23 +65,11 @@ func (c *Lines) Caption() string {
 
 // Drawing draws the chart, with names at the ends of its lines. It is no more than some 100 KiB, or 300 KiB with values.
 func (c *Lines) Drawing(title string, look Look) h.Node {
-	x, y := c.extents(look)
+	b := c.box(look)
 	wide, high := look.size()
-	b := box{look: look, x: x, y: y, right: wide - right, bottom: high - bottom, colours: c.Colours()}
-	many := len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != ""
-	var ends, legend h.Node
-	rows := 0.0
-	switch {
-	case c.Template != "scatter":
-		var names float64
-		ends, names = c.ends(b, many)
-		wide += names
-	case many && len(c.kinds()) <= mostNamed:
-		if legend, rows = legendOf(c.kinds(), high-3, true); rows > 0 {
-			high += 17*rows + 6
-		}
-	}
-	ticks := h.Map(y.ticks(), func(v float64) h.Node {
+	ends, names := c.ends(b)
+	wide += names
+	ticks := h.Map(b.y.ticks(), func(v float64) h.Node {
 		at := h.Decimal(b.placeY(v))
 		return h.Group{
 			h.El("path.grid", h.Attr("d", fmt.Sprintf("M%g %sH%g", left, at, b.right))),
@@ -121,11 +85,28 @@ func (c *Lines) Drawing(title string, look Look) h.Node {
 	if look.Large {
 		class = "chart wide"
 	}
-	return h.El("svg", h.Class(class), h.Attr("viewBox", fmt.Sprintf("0 0 %s %g", h.Decimal(wide), high)), h.Attr("role", "img"),
+	return h.Group{h.El("svg", h.Class(class), h.Attr("viewBox", fmt.Sprintf("0 0 %s %g", h.Decimal(wide), high)), h.Attr("role", "img"),
 		h.Attr("aria-label", title), h.If(look.Values, c.scale(b)),
 		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(c.Y, 52)))), ticks, c.axis(b), lines, ends,
 		h.El("text", h.Number("x", (left+b.right)/2), h.Number("y", b.bottom+bottom-4), h.Attr("text-anchor", "middle"),
-			h.Text(h.Shorten(c.X, 50))), legend)
+			h.Text(h.Shorten(c.X, 50)))), h.If(c.legendary(), legendOf(c.kinds(), c.class()))}
+}
+
+// legendary reports whether a legend names the lines, by their kinds, instead of a name at each line's end.
+func (c *Lines) legendary() bool {
+	byKind := c.Template == "scatter" && len(c.Lines) > 1 || slices.ContainsFunc(c.Lines, func(l Line) bool { return l.Kind != "" })
+	return byKind && len(c.kinds()) <= mostLooks
+}
+
+// class is how the lines are drawn.
+func (c *Lines) class() string {
+	switch {
+	case c.Template == "scatter":
+		return "l dots"
+	case c.Template != "smooth" && len(c.Lines) > mostNamed:
+		return "l many"
+	}
+	return "l"
 }
 
 // box is the area of a drawing in which lines are.
@@ -133,7 +114,13 @@ type box struct {
 	look          Look
 	x, y          extent
 	right, bottom float64
-	colours       []string // of the lines
+	looks         []string // of the lines
+}
+
+func (c *Lines) box(look Look) box {
+	x, y := c.extents(look)
+	wide, high := look.size()
+	return box{look: look, x: x, y: y, right: wide - right, bottom: high - bottom, looks: c.Looks()}
 }
 
 func (b *box) placeX(v float64) float64 { return b.x.place(v, left, b.right) }
@@ -145,9 +132,13 @@ func (b *box) has(x, y float64) bool { return b.x.has(x) && b.y.has(y) }
 // Note describes the lines of a chart that is too full to name each, and what has no place on its axes.
 func (c *Lines) Note(look Look) string {
 	var notes []string
-	if n := len(c.Lines); n > mostNamed && len(c.kinds()) == n {
-		notes = append(notes, fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
-			c.Lines[n-1].Name))
+	if n := len(c.Lines); !c.legendary() && n > 1 {
+		if bare := n - len(c.named(c.box(look))); bare > 0 {
+			notes = append(notes, fmt.Sprintf("without a label: %d of %d lines; point at a line for its name", bare, n))
+		}
+	}
+	if n := len(c.kinds()); n > mostLooks {
+		notes = append(notes, fmt.Sprintf("there are %d looks, which repeat", mostLooks))
 	}
 	if look.LogX || look.LogY {
 		lost, b := 0, box{x: extent{log: look.LogX && c.Labels == nil}, y: extent{log: look.LogY}}
@@ -179,9 +170,9 @@ func (c *Lines) kinds() []string {
 	return list
 }
 
-// Colours are the colours of the lines.
-func (c *Lines) Colours() []string {
-	list, at, n := make([]string, len(c.Lines)), map[string]int{}, len(c.kinds())
+// Looks are the looks of the lines, as classes of [Style].
+func (c *Lines) Looks() []string {
+	list, at := make([]string, len(c.Lines)), map[string]int{}
 	next := 0
 	for i := range c.Lines {
 		k := c.Lines[i].Kind
@@ -190,7 +181,7 @@ func (c *Lines) Colours() []string {
 			place = next
 			at[k], next = next, next+1
 		}
-		list[i] = colour(place, n)
+		list[i] = lookOf(place)
 	}
 	return list
 }
@@ -224,17 +215,11 @@ func (c *Lines) axis(b box) h.Node {
 // line draws a line, and points where it has no neighbour; or the points alone, or a smooth line over them.
 func (c *Lines) line(i int, b box) h.Node {
 	l := &c.Lines[i]
-	switch c.Template {
-	case "scatter":
-		return c.path(i, l, "l dots", b)
-	case "smooth":
+	if c.Template == "smooth" {
 		over := smooth(l, max(2, mostPoints/max(len(c.Lines), 4)))
 		return h.Group{c.path(i, l, "l dots faint", b), c.path(i, over, "l", b)}
 	}
-	if len(c.Lines) > mostNamed {
-		return c.path(i, l, "l many", b)
-	}
-	return c.path(i, l, "l", b)
+	return c.path(i, l, c.class(), b)
 }
 
 // drawn are the indices of the points of a line that are drawn.
@@ -270,7 +255,7 @@ func (c *Lines) path(i int, l *Line, class string, b box) h.Node {
 		}
 	}
 	return h.El("g", h.If(b.look.Values, c.values(l)),
-		h.El("path", h.Class(class), h.Attr("stroke", b.colours[i]), h.Attr("d", path.String())),
+		h.El("path", h.Class(class+" "+b.looks[i]), h.Attr("d", path.String())),
 		h.If(l.Name != "", h.El("title", h.Text(l.Name))))
 }
 

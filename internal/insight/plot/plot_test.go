@@ -120,7 +120,7 @@ func TestTogether(t *testing.T) {
 	if len(charts) != 2 || charts[0].Caption() != "error by round" || charts[1].Caption() != "rate by round" {
 		t.Fatalf("charts: %q", svgs)
 	}
-	wantIn(t, svgs[0], "<title>a</title>", "<title>b</title>", ">error<", ">round<", "#0072b2", "#d55e00", `aria-label="title"`)
+	wantIn(t, svgs[0], "<title>a</title>", "<title>b</title>", ">error<", ">round<", `"l k0"`, `"l k1"`, `aria-label="title"`)
 	if strings.Contains(svgs[1], "<title>b</title>") {
 		t.Error("a line of a column that the table lacks")
 	}
@@ -136,7 +136,7 @@ func TestTogether(t *testing.T) {
 	svgs, _ = drawn(t, record.Plot{}, "day,n\nmon,1\ntue,2\n", "day,n\ntue,3\nwed,4\n")
 	wantIn(t, svgs[0], ">mon<", ">tue<", ">wed<", `d="M221 `)
 	_, charts = drawn(t, record.Plot{}, slices.Repeat([]string{"hour,warm\n0,1\n1,2\n"}, 50)...)
-	if got := charts[0].Note(plot.Look{}); got != "50 lines, from a (blue) to \u0092 (red); point at a line for its name" {
+	if got := charts[0].Note(plot.Look{}); got != "without a label: 37 of 50 lines; point at a line for its name; there are 32 looks, which repeat" {
 		t.Errorf("names: %q", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("points: %s", svgs[0])
 	}
 	svgs, _ = drawn(t, record.Plot{Template: "smooth"}, curve)
-	wantIn(t, svgs[0], "faint", `class="l"`)
+	wantIn(t, svgs[0], "faint", `class="l k0"`)
 
 	svgs, charts := drawn(t, record.Plot{Template: "bar_horizontal_sorted"}, "name,n\nlow,-1\nhigh,3\nnone,\nmid,2\n", "name,n\nmid,5\n")
 	wantIn(t, svgs[0], ">name<", "<title>high a</title>", "<title>mid b</title>")

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"e3/internal/insight/figures"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/plot"
 )
 
 // A Curve is a line of a chart in numbers. Texts of numbers are short; "" is none.
 type Curve struct {
-	Name, Colour              string
+	Name                      string
+	Swatch                    h.Node // a piece of the line
 	At, Least, Greatest, Last string
 	Of                        int // as in Plotted
 	Index                     int // of the line in its drawing
@@ -49,7 +51,7 @@ func (c *Chart) Curves(at string) *Curves {
 		x = places[len(places)-1]
 	}
 	out.Place, out.First, out.Last = lines.PlaceText(x), lines.PlaceText(places[0]), lines.PlaceText(places[len(places)-1])
-	colours := lines.Colours()
+	looks := lines.Looks()
 	for i, s := range lines.Summaries(x) {
 		text := func(v float64) string {
 			if math.IsNaN(v) {
@@ -58,7 +60,7 @@ func (c *Chart) Curves(at string) *Curves {
 			return figures.ShortNumber(v)
 		}
 		out.Lines = append(out.Lines, Curve{
-			Name: lines.Lines[i].Name, Colour: colours[i], Of: lines.Lines[i].Of, Index: i, At: text(s.At), Least: text(s.Least), Greatest: text(s.Greatest), Last: text(s.Last), numbers: s,
+			Name: lines.Lines[i].Name, Swatch: plot.Swatch("l " + looks[i]), Of: lines.Lines[i].Of, Index: i, At: text(s.At), Least: text(s.Least), Greatest: text(s.Greatest), Last: text(s.Last), numbers: s,
 		})
 	}
 	return out

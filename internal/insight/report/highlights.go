@@ -9,16 +9,16 @@ import (
 
 // Bounds of the highlights of a run: few files are read, so that a page can show them above all else.
 const (
-	maxRead     = 24 // tasks whose metrics are read
-	maxOfFamily = 6  // items of a matrix among them
+	maxRead     = 96 // tasks whose metrics are read
+	maxOfFamily = 6  // items of a matrix among them, or more if there is room for as many of each
 )
 
 // Highlights are in brief what a run has made for people to look at.
 type Highlights struct {
 	Metrics []Table
-	Unread  int         // further tasks with metrics
-	Shown   []Published // plots and reports
-	Notes   []string    // what cannot be shown
+	Unread  map[string]int // further tasks with metrics, by family
+	Shown   []Published    // plots and reports
+	Notes   []string       // what cannot be shown
 }
 
 // Published is the plots or reports of a task or, together, of the items of a matrix.
@@ -38,16 +38,17 @@ type HighlightReader struct {
 
 // Read gathers the highlights of a run, given its report with its tasks, and its package; nil: it is gone.
 func (r *HighlightReader) Read(ctx context.Context, run *runview.Report, pkg *record.Package) (*Highlights, error) {
-	x := &Highlights{}
+	x := &Highlights{Unread: map[string]int{}}
 	if pkg == nil {
 		return x, nil
 	}
-	marked := map[string]*record.PackageTask{}
+	marked, families := map[string]*record.PackageTask{}, map[string]bool{}
 	for i := range pkg.Tasks {
 		if t := &pkg.Tasks[i]; len(t.Policy.Views) > 0 {
-			marked[t.Name] = t
+			marked[t.Name], families[runview.FamilyOf(t.Name)] = t, true
 		}
 	}
+	ofFamily := max(maxOfFamily, maxRead/max(len(families), 1))
 	o := &outputs{b: &builder{ctx: ctx, s: r.Stores, run: run, pkg: pkg}, page: &Contents{}}
 	shown, family, read, tried := map[[2]string]int{}, map[string]int{}, map[string][]*metricSource{}, 0
 	for i := range run.Tasks {
@@ -82,8 +83,8 @@ func (r *HighlightReader) Read(ctx context.Context, run *runview.Report, pkg *re
 		if len(measures.Policy.Views) == 0 {
 			continue
 		}
-		if family[name]++; family[name] > maxOfFamily || len(read)+tried == maxRead {
-			x.Unread++
+		if family[name]++; family[name] > ofFamily || len(read)+tried == maxRead {
+			x.Unread[name]++
 			continue
 		}
 		known, ok := r.read[t.ExecutionID]

@@ -26,8 +26,9 @@ type Table struct {
 	Head   []string
 	Rows   [][]Cell
 	Note   string
-	Number []bool // columns that hold numbers
-	Items  bool   // a line for each item of a matrix
+	Number []bool  // columns that hold numbers
+	Items  bool    // a line for each item of a matrix
+	Best   [][]int // by column the lines with the best value, if a caller has ranked them
 }
 
 // Tasks is the number of tasks whose metrics the table has.

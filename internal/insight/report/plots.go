@@ -55,7 +55,7 @@ func (c Chart) Figure() Figure {
 }
 
 // ChartStyle is for pages that show charts.
-const ChartStyle = plot.Style
+var ChartStyle = plot.Style
 
 // A Plotted is a file that is to be drawn, and how.
 type Plotted struct {

@@ -236,7 +236,8 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	case events.TaskDeferred:
 		t.State, t.Since = TaskDeferred, moment.At(e.Time)
 	case events.TaskResumed:
-		t.State, t.Approved = TaskReady, &Approval{By: d.By, Note: d.Message}
+		at, _ := time.Parse(time.RFC3339, d.At) // zero: not known
+		t.State, t.Approved = TaskReady, &Approval{By: d.By, At: moment.At(at), Note: d.Message}
 		return
 	case events.TaskReopened:
 		t.State, t.Ended = "", ""

@@ -83,8 +83,9 @@ func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error 
 
 // An Approval says who let a task go on in a run.
 type Approval struct {
-	By   string `json:"by,omitempty"`   // user@host
-	Note string `json:"note,omitempty"` // untrusted text
+	By   string      `json:"by,omitempty"`   // user@host
+	At   moment.Time `json:"at,omitzero"`    // of the decision; absent: not known
+	Note string      `json:"note,omitempty"` // untrusted text
 }
 
 func (a *Approval) String() string {
