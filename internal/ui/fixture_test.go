@@ -202,7 +202,7 @@ func (b *bench) run(live bool, list ...made) {
 			declared.Wiring = append(declared.Wiring, record.Wire{Kind: record.WireOutput, Name: from})
 		}
 		if declared.Policy.Views = m.views; m.folder != nil {
-			task.Output.Entries[0].Kind = record.KindDir
+			task.Output.Entries[0].Kind, declared.Output = record.KindDir, record.KindDir
 		}
 		if m.kind != "" {
 			declared.Policy.Views = []record.View{view("", m.file, m.kind)}
