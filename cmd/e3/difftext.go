@@ -185,7 +185,7 @@ func (t *diffText) items(items, first string, parts bool) {
 	}
 }
 
-// part shows a changed part of a declaration; of a text with many lines, the first lines that differ.
+// part shows a changed part of a declaration; of a text with many lines, those that differ.
 func (t *diffText) part(p *compare.Part) {
 	name := p.Part
 	if p.Name != "" {
@@ -202,25 +202,15 @@ func (t *diffText) part(p *compare.Part) {
 		t.line("      %s %s  %s → %s", t.mark(p.Change), name, one(strings.TrimRight(p.Was, "\n")), one(strings.TrimRight(p.Is, "\n")))
 	default:
 		t.line("      %s %s", t.mark(p.Change), name)
-		was, is := apart(p.Was, p.Is)
-		if was != "" {
-			t.w.Ink(10, t.st.Red, "- %s", one(was))
+		lines := p.Lines()
+		if lines == nil {
+			lines = []string{"- " + strings.TrimRight(p.Was, "\n"), "+ " + strings.TrimRight(p.Is, "\n")}
 		}
-		if is != "" {
-			t.w.Ink(10, t.st.Green, "+ %s", one(is))
+		n := t.shown(len(lines), mostChanges)
+		for _, l := range lines[:n] {
+			t.w.Ink(10, map[byte]string{'-': t.st.Red, '+': t.st.Green}[l[0]], "%s", one(l))
 		}
-	}
-}
-
-// apart returns the first lines in which two texts differ, "" where one has ended.
-func apart(a, b string) (x, y string) {
-	for {
-		lineA, restA, moreA := strings.Cut(a, "\n")
-		lineB, restB, moreB := strings.Cut(b, "\n")
-		if lineA != lineB || !moreA || !moreB {
-			return lineA, lineB
-		}
-		a, b = restA, restB
+		t.more("          ", len(lines)-n, "line")
 	}
 }
 

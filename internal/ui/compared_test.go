@@ -57,3 +57,14 @@ func TestComparedDirectoriesAreFolded(t *testing.T) {
 		t.Errorf("%d rows, want the head, the family and its file", n)
 	}
 }
+
+// TestComparedScriptsShowTheirLines: of a script that has changed the page shows the lines that differ.
+func TestComparedScriptsShowTheirLines(t *testing.T) {
+	b := newBench(t)
+	for k, id := range []string{"0194fdc1-fa2f-7cc0-81d3-ff12045b73c8", runID} {
+		b.id, b.pkg = id, record.Package{Name: "demo", Version: fmt.Sprintf("1.%d.0", k)}
+		b.run(false, made{name: "fit", state: runview.TaskSuccess, file: "f", output: "x", script: fmt.Sprintf("set -e\nfit <a> -n %d\ntrue\n", k)})
+	}
+	b.serve(ui.Options{})
+	wantIn(t, b.page("/compare?w=prod&a=prod@-1&b=@"), "<pre>@@ -1,3 +1,3 @@\n set -e\n-fit &lt;a&gt; -n 0\n+fit &lt;a&gt; -n 1\n true</pre>")
+}

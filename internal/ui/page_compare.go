@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
@@ -178,6 +179,9 @@ func metricsCard(m compare.MetricsOf) h.Node {
 		h.If(len(rows) > first, h.El("details.folded", h.El("summary", h.Text(human.Count(len(rows)-first, "more value")+" that differ")), shown(rows[first:]))), note(said))
 }
 
+// maxDiffLines bounds the lines of a text that differs.
+const maxDiffLines = 60
+
 func (b *compareBody) tasks(f *frame) h.Node {
 	t := &b.D.Tasks
 	outcome := func(side, status, why string) h.Node {
@@ -189,6 +193,10 @@ func (b *compareBody) tasks(f *frame) h.Node {
 			what := p.Part
 			if p.Name != "" {
 				what += " " + p.Name
+			}
+			if lines := p.Lines(); lines != nil {
+				shown := human.Text(strings.Join(lines[:min(len(lines), maxDiffLines)], "\n"))
+				return h.Group{h.El("br"), dim(what), h.El("pre", h.Text(shown)), note(textIf(len(lines) > maxDiffLines, "and "+human.Count(len(lines)-maxDiffLines, "more line")))}
 			}
 			return h.Group{h.El("br"), dim(fmt.Sprintf("%s: %s → %s", what, p.Was, p.Is))}
 		})

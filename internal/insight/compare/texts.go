@@ -7,6 +7,19 @@ import (
 	"e3/internal/human"
 )
 
+// Lines are the lines of a text in which it differs, as diff -u shows them; none for a short text or one that a side lacks.
+func (p *Part) Lines() []string {
+	if p.Change != Changed || !strings.Contains(strings.TrimRight(p.Was, "\n")+strings.TrimRight(p.Is, "\n"), "\n") {
+		return nil
+	}
+	end := func(s string) string { return strings.TrimRight(s, "\n") + "\n" } // a last line without an end is no difference
+	diff := human.Diff(end(p.Was), end(p.Is))
+	if diff == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(diff, "\n"), "\n")
+}
+
 // Text says in few words how a dataset differs. It is untrusted.
 func (c *DatasetChange) Text() string {
 	switch {
