@@ -115,16 +115,11 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	for i := range groups[:n] {
 		g := &groups[i]
 		c, name := g.First(), human.Line(g.Name())
-		text := datasetText(c)
-		for _, other := range g.Changes[1:] {
-			if datasetText(other) != text {
-				text = "other content, which differs from item to item"
-			}
-		}
+		text := human.Line(g.Text((*compare.DatasetChange).Text))
 		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-term.Columns(name)), text)
 		t.items(g.Items(), c.Name, false)
 		if c.Files != nil {
-			t.files(c.Files)
+			t.files(g)
 		}
 		if c.Values != nil {
 			t.values("      ", c.Values)
@@ -133,108 +128,17 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	t.more("  ", len(groups)-n, "change")
 }
 
-// datasetText describes the difference of a dataset.
-func datasetText(c *compare.DatasetChange) string {
-	switch {
-	case c.Files != nil:
-		return filesText(c.Files)
-	case c.Values != nil && len(c.Values.Changes) > 0:
-		n := len(c.Values.Changes) + c.Values.More
-		return fmt.Sprintf("%d of %s", n, human.Count(n+c.Values.Same, "value"))
-	case c.Was == nil:
-		return contentText(c.Is, true)
-	case c.Is == nil:
-		return contentText(c.Was, true)
-	}
-	kind := c.Was.Kind != c.Is.Kind && !c.Was.Open && !c.Is.Open
-	was, is := contentText(c.Was, kind), contentText(c.Is, kind)
-	if was == is {
-		return was + ", other content"
-	}
-	return was + " → " + is
-}
-
-// contentText describes a dataset: the value itself if it can be shown, else its size.
-func contentText(d *compare.Dataset, kind bool) string {
-	var parts []string
-	switch {
-	case d.Open:
-		return "(to be made)"
-	case d.Value != nil:
-		return term.Truncate(human.Line(string(d.Value)), 60)
-	case d.Executable:
-		parts = append(parts, "executable file")
-	case kind || d.Size == nil:
-		parts = append(parts, d.Kind)
-	}
-	if d.Files != nil {
-		parts = append(parts, human.Count(*d.Files, "file"))
-	}
-	if d.Size != nil {
-		parts = append(parts, human.Bytes(*d.Size))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// filesText counts the changes within a directory.
-func filesText(f *compare.Files) string {
-	var parts []string
-	for _, c := range []struct {
-		n    int
-		what string
-	}{{f.Changed, "changed"}, {f.Added, "added"}, {f.Removed, "removed"}} {
-		if c.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
-		}
-	}
-	switch {
-	case f.Bytes > 0:
-		parts = append(parts, "+"+human.Bytes(f.Bytes))
-	case f.Bytes < 0:
-		parts = append(parts, "-"+human.Bytes(-f.Bytes))
-	}
-	if len(parts) == 0 {
-		return "other content"
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (t *diffText) files(f *compare.Files) {
+func (t *diffText) files(g *compare.Alike[compare.DatasetChange]) {
+	f := g.First().Files
 	n := t.shown(len(f.Changes), mostFiles)
 	for i := range f.Changes[:n] {
 		c := &f.Changes[i]
-		t.line("      %s %s  %s", t.mark(c.Change), human.Line(c.Path), fileText(c))
+		t.line("      %s %s  %s", t.mark(c.Change), human.Line(c.Path), human.Line(g.Text(func(d *compare.DatasetChange) string { return d.Files.Changes[i].Text() })))
 	}
 	t.more("      ", len(f.Changes)-n+f.More, "file")
 	if f.Unknown != "" {
 		t.line("      ? %s", human.Line(f.Unknown))
 	}
-}
-
-// fileText describes the difference of a file.
-func fileText(c *compare.FileChange) string {
-	entry := func(f *compare.File) string {
-		switch {
-		case f.Kind == "link":
-			return "link to " + human.Line(f.Target)
-		case f.Kind == "directory":
-			return "directory"
-		case f.Executable:
-			return "executable, " + human.Bytes(f.Size)
-		}
-		return human.Bytes(f.Size)
-	}
-	switch {
-	case c.Was == nil:
-		return entry(c.Is)
-	case c.Is == nil:
-		return entry(c.Was)
-	}
-	was, is := entry(c.Was), entry(c.Is)
-	if was == is {
-		return was + ", other content"
-	}
-	return was + " → " + is
 }
 
 func (t *diffText) tasks() {
@@ -281,7 +185,7 @@ func (t *diffText) items(items, first string, parts bool) {
 	}
 }
 
-// part shows a changed part of a declaration; of a text with many lines, the first lines that differ.
+// part shows a changed part of a declaration; of a text with many lines, those that differ.
 func (t *diffText) part(p *compare.Part) {
 	name := p.Part
 	if p.Name != "" {
@@ -298,25 +202,15 @@ func (t *diffText) part(p *compare.Part) {
 		t.line("      %s %s  %s → %s", t.mark(p.Change), name, one(strings.TrimRight(p.Was, "\n")), one(strings.TrimRight(p.Is, "\n")))
 	default:
 		t.line("      %s %s", t.mark(p.Change), name)
-		was, is := apart(p.Was, p.Is)
-		if was != "" {
-			t.w.Ink(10, t.st.Red, "- %s", one(was))
+		lines := p.Lines()
+		if lines == nil {
+			lines = []string{"- " + strings.TrimRight(p.Was, "\n"), "+ " + strings.TrimRight(p.Is, "\n")}
 		}
-		if is != "" {
-			t.w.Ink(10, t.st.Green, "+ %s", one(is))
+		n := t.shown(len(lines), mostChanges)
+		for _, l := range lines[:n] {
+			t.w.Ink(10, map[byte]string{'-': t.st.Red, '+': t.st.Green}[l[0]], "%s", one(l))
 		}
-	}
-}
-
-// apart returns the first lines in which two texts differ, "" where one has ended.
-func apart(a, b string) (x, y string) {
-	for {
-		lineA, restA, moreA := strings.Cut(a, "\n")
-		lineB, restB, moreB := strings.Cut(b, "\n")
-		if lineA != lineB || !moreA || !moreB {
-			return lineA, lineB
-		}
-		a, b = restA, restB
+		t.more("          ", len(lines)-n, "line")
 	}
 }
 

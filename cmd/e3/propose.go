@@ -94,7 +94,7 @@ func proposeAfter(ctx context.Context, a *app, r *repo.Repo, location, ws string
 // writeProposal writes the package file, unless its user says no or it has changed meanwhile.
 func writeProposal(a *app, found *opened, after []byte, yes bool) error {
 	name := filepath.Base(found.file)
-	if _, err := io.WriteString(a.Stdout, "\n"+human.Text(propose.Diff(name, found.text, after))); err != nil {
+	if _, err := io.WriteString(a.Stdout, "\n"+human.Text(fmt.Sprintf("--- %s\n+++ %s\n", name, name)+human.Diff(string(found.text), string(after)))); err != nil {
 		return err
 	}
 	if !yes {

@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/host/trace"
+	"e3/internal/human"
 	"e3/internal/propose"
 )
 
@@ -274,11 +275,11 @@ func patched(t *testing.T, name, before, after string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-s", file)
-	cmd.Stdin = strings.NewReader(propose.Diff("f", []byte(before), []byte(after)))
+	cmd.Stdin = strings.NewReader("--- f\n+++ f\n" + human.Diff(before, after))
 	text, err := cmd.CombinedOutput()
 	got, _ := os.ReadFile(file)
 	if err != nil || string(got) != after {
-		t.Errorf("%s: patch made\n%s\nof\n%s\n%v: %s", name, got, propose.Diff("f", []byte(before), []byte(after)), err, text)
+		t.Errorf("%s: patch made\n%s\nof\n%s\n%v: %s", name, got, human.Diff(before, after), err, text)
 	}
 }
 

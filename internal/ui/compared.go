@@ -1,10 +1,8 @@
 package ui
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -60,29 +58,6 @@ func (e *askedError) Error() string { return e.err.Error() }
 
 // Unwrap returns the error and errAsked.
 func (e *askedError) Unwrap() []error { return []error{e.err, errAsked} }
-
-// datasetText is a side's dataset in a few words.
-func datasetText(d *compare.Dataset) string {
-	switch {
-	case d == nil:
-		return ""
-	case d.Open:
-		return "not known before its task has run"
-	case len(d.Value) > 0:
-		var short bytes.Buffer
-		if json.Compact(&short, d.Value) == nil {
-			return human.Truncate(human.Line(short.String()), 200)
-		}
-	}
-	text := d.Kind
-	if d.Files != nil {
-		text += ", " + human.Count(*d.Files, "file")
-	}
-	if d.Size != nil {
-		text += ", " + human.Bytes(*d.Size)
-	}
-	return text
-}
 
 // sameText says how many values of two sides are alike, apart from the differing ones.
 func sameText(differ, same int) string {

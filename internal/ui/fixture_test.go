@@ -166,6 +166,7 @@ type made struct {
 	name           string
 	state          runview.TaskState
 	stdout, stderr string
+	script         string // in place of a list of words
 	file, output   string
 	kind           string
 	folder         map[string]string // output that is a directory of these files
@@ -195,6 +196,9 @@ func (b *bench) run(live bool, list ...made) {
 	outs := make([]string, len(list))
 	for i, m := range list {
 		task := record.Task{Argv: []string{"run", m.name}}
+		if m.script != "" {
+			task = record.Task{Shell: m.script}
+		}
 		task.Output.Entries = []record.OutputEntry{{Name: "out", Path: m.file, Kind: record.KindFile}}
 		declared := record.PackageTask{Name: m.name, Output: record.KindFile}
 		for k, from := range m.reads {
@@ -202,7 +206,7 @@ func (b *bench) run(live bool, list ...made) {
 			declared.Wiring = append(declared.Wiring, record.Wire{Kind: record.WireOutput, Name: from})
 		}
 		if declared.Policy.Views = m.views; m.folder != nil {
-			task.Output.Entries[0].Kind = record.KindDir
+			task.Output.Entries[0].Kind, declared.Output = record.KindDir, record.KindDir
 		}
 		if m.kind != "" {
 			declared.Policy.Views = []record.View{view("", m.file, m.kind)}

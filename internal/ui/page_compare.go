@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
@@ -81,35 +83,32 @@ func datasets(d *compare.Datasets) h.Node {
 	rows := make(h.Group, 0, len(d.Changes))
 	for _, g := range d.Folded() {
 		c := g.First()
-		was, is := datasetText(c.Was), datasetText(c.Is)
-		for _, other := range g.Changes[1:] {
-			was, is = common(was, datasetText(other.Was)), common(is, datasetText(other.Is))
-		}
-		rows = append(rows, h.El("tr", itemHead(g.Name(), g.Items(), nil), cell("td", string(c.Change)),
-			tagged("td", "A", was), tagged("td", "B", is)))
+		rows = append(rows, h.El("tr", itemHead(g.Name(), g.Items(), nil), cell("td", string(c.Change)), cell("td", g.Text((*compare.DatasetChange).Text))))
 		if c.Values != nil {
 			rows = append(rows, h.Map(c.Values.Changes, func(v compare.Metric) h.Node {
-				return h.El("tr.sub", rowHead(h.Line(v.Key)), cell("td", string(v.Change)), tagged("td", "A", figures.Short(v.Was)), tagged("td", "B", figures.Short(v.Is)))
+				return h.El("tr.sub", rowHead(h.Line(v.Key)), cell("td", string(v.Change)), cell("td", valueText(v.Was)+" → "+valueText(v.Is)))
 			}))
 		}
 		if c.Files != nil {
-			rows = append(rows, h.Map(c.Files.Changes, func(x compare.FileChange) h.Node {
-				return h.El("tr.sub", rowHead(h.Line(x.Path)), cell("td", string(x.Change)), h.El("td"), h.El("td"))
-			}))
+			for i, x := range c.Files.Changes {
+				rows = append(rows, h.El("tr.sub", rowHead(h.Line(x.Path)), cell("td", string(x.Change)),
+					cell("td", g.Text(func(d *compare.DatasetChange) string { return d.Files.Changes[i].Text() }))))
+			}
+			rows = append(rows, h.If(c.Files.More > 0, h.El("tr.sub", rowHead(h.Text("and "+human.Count(c.Files.More, "more file"))), h.El("td"), h.El("td"))))
 		}
 	}
 	return h.Group{
-		h.If(len(rows) > 0, table("Values that differ", "flow", "", heads("Name", "Change", "A", "B"), rows)),
+		h.If(len(rows) > 0, table("Values that differ", "flow", "", heads("Name", "Change", "Difference"), rows)),
 		sameNote(len(d.Changes), d.Same, d.Unknown),
 	}
 }
 
-// common is a text of all items; they differ in it if it has an ellipsis.
-func common(a, b string) string {
-	if a == b {
-		return a
+// valueText is a value of a mapping; a side may lack it.
+func valueText(v json.RawMessage) string {
+	if v == nil {
+		return "none"
 	}
-	return "differs from item to item"
+	return figures.Short(v)
 }
 
 // itemHead is the head of a row of a task, or of items of a family, which it names.
@@ -180,6 +179,9 @@ func metricsCard(m compare.MetricsOf) h.Node {
 		h.If(len(rows) > first, h.El("details.folded", h.El("summary", h.Text(human.Count(len(rows)-first, "more value")+" that differ")), shown(rows[first:]))), note(said))
 }
 
+// maxDiffLines bounds the lines of a text that differs.
+const maxDiffLines = 60
+
 func (b *compareBody) tasks(f *frame) h.Node {
 	t := &b.D.Tasks
 	outcome := func(side, status, why string) h.Node {
@@ -191,6 +193,10 @@ func (b *compareBody) tasks(f *frame) h.Node {
 			what := p.Part
 			if p.Name != "" {
 				what += " " + p.Name
+			}
+			if lines := p.Lines(); lines != nil {
+				shown := human.Text(strings.Join(lines[:min(len(lines), maxDiffLines)], "\n"))
+				return h.Group{h.El("br"), dim(what), h.El("pre", h.Text(shown)), note(textIf(len(lines) > maxDiffLines, "and "+human.Count(len(lines)-maxDiffLines, "more line")))}
 			}
 			return h.Group{h.El("br"), dim(fmt.Sprintf("%s: %s → %s", what, p.Was, p.Is))}
 		})

@@ -28,7 +28,8 @@ func (a *Alike[T]) Name() string {
 	if len(a.Names) == 1 {
 		return a.Names[0]
 	}
-	return fmt.Sprintf("%s, %s", runview.FamilyOf(a.Names[0]), human.Count(len(a.Names), "item"))
+	family, _, entry := parted(a.Names[0])
+	return fmt.Sprintf("%s%s, %s", family, entry, human.Count(len(a.Names), "item"))
 }
 
 // Items names the items; "" for a single one.
@@ -38,9 +39,29 @@ func (a *Alike[T]) Items() string {
 	}
 	labels := make([]string, len(a.Names))
 	for i, name := range a.Names {
-		_, labels[i] = splitLabel(name)
+		_, labels[i], _ = parted(name)
 	}
 	return human.Few(labels)
+}
+
+// Text is a text that the changes have in common, or says that they have none.
+func (a *Alike[T]) Text(of func(*T) string) string {
+	text := of(a.First())
+	for _, c := range a.Changes[1:] {
+		if of(c) != text {
+			return "other content, which differs from item to item"
+		}
+	}
+	return text
+}
+
+// parted are the parts of a task's name, or of a name of its outputs: the family, the label, and the entry with its point.
+func parted(name string) (family, label, entry string) {
+	family, rest, _ := strings.Cut(name, "[")
+	if i := strings.LastIndexByte(rest, ']'); i >= 0 {
+		rest, entry = rest[:i], rest[i+1:]
+	}
+	return family, rest, entry
 }
 
 // folded joins the changes of a family whose keys are the same, in the order of the first of each.
@@ -50,8 +71,8 @@ func folded[T any](list []T, name func(*T) string, key func(*T) string) []Alike[
 	for i := range list {
 		x := &list[i]
 		k := name(x) + "\x00"
-		if family := runview.FamilyOf(name(x)); family != name(x) {
-			k = family + "\x00" + key(x)
+		if family, label, entry := parted(name(x)); label != "" {
+			k = family + "\x00" + entry + "\x00" + key(x)
 		}
 		g, known := at[k]
 		if !known {
@@ -85,13 +106,21 @@ func (t *Tasks) Folded() []Alike[TaskChange] {
 	})
 }
 
-// Folded are the datasets that differ, those of items as one unless files or values within them are told.
+// Folded are the datasets that differ, those of items as one if the same files of them differ, but one by one if values within
+// them are told.
 func (d *Datasets) Folded() []Alike[DatasetChange] {
 	return folded(d.Changes, func(c *DatasetChange) string { return c.Name }, func(c *DatasetChange) string {
-		if c.Files != nil || c.Values != nil {
+		if c.Values != nil {
 			return c.Name
 		}
-		return string(c.Change)
+		key := string(c.Change)
+		if c.Files != nil {
+			for _, f := range c.Files.Changes {
+				key += fmt.Sprintf("\x00%s\x00%s", f.Change, f.Path)
+			}
+			key += fmt.Sprintf("\x00%d\x00%s", c.Files.More, c.Files.Unknown)
+		}
+		return key
 	})
 }
 

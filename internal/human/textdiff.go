@@ -1,16 +1,16 @@
-package propose
+package human
 
 import (
 	"fmt"
 	"strings"
 )
 
-// context is the number of lines that a diff shows around a change.
-const context = 3
+// diffContext is the number of lines that a diff shows around a change.
+const diffContext = 3
 
-// Diff compares two texts of a file as diff -u does.
-func Diff(name string, before, after []byte) string {
-	a, b := lines(before), lines(after)
+// Diff compares two texts as diff -u does, without the names of files at the top.
+func Diff(before, after string) string {
+	a, b := linesOf(before), linesOf(after)
 	type line struct {
 		mark byte
 		text string
@@ -39,22 +39,21 @@ func Diff(name string, before, after []byte) string {
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n", name, name)
 	oldLine, newLine := 1, 1
 	for i := 0; i < len(all); {
 		if all[i].mark == ' ' {
 			i, oldLine, newLine = i+1, oldLine+1, newLine+1
 			continue
 		}
-		start := max(0, i-context)
+		start := max(0, i-diffContext)
 		end, last := i, i
-		for end < len(all) && end <= last+2*context {
+		for end < len(all) && end <= last+2*diffContext {
 			if all[end].mark != ' ' {
 				last = end
 			}
 			end++
 		}
-		end = min(len(all), last+context+1)
+		end = min(len(all), last+diffContext+1)
 		var olds, news int
 		for _, l := range all[start:end] {
 			if l.mark != '+' {
@@ -86,8 +85,8 @@ func Diff(name string, before, after []byte) string {
 	return out.String()
 }
 
-func lines(text []byte) []string {
-	list := strings.SplitAfter(string(text), "\n")
+func linesOf(text string) []string {
+	list := strings.SplitAfter(text, "\n")
 	if list[len(list)-1] == "" {
 		list = list[:len(list)-1]
 	}
