@@ -90,8 +90,8 @@ func madeBy(f *frame, task string) string {
 
 // beside shows what a run made and its warnings, beside its failures; nothing if there are none.
 func (b *runBody) beside(f *frame) h.Node {
-	made, warned := b.made(f), b.warned()
-	return h.If(made != nil || warned != nil, h.El("div", made, warned))
+	warned, made := b.warned(), b.made(f) // warnings are few, and would be below the window behind long tables
+	return h.If(made != nil || warned != nil, h.El("div", warned, made))
 }
 
 // warned shows the warnings of the run; nothing if there are none.
