@@ -273,13 +273,13 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		page := s.page("/compare?w=prod")
 		var want []string
 		for _, c := range doc.Inputs.Changes {
-			want = append(want, fmt.Sprintf("%s | %s | %s | %s", c.Name, c.Change, c.Was.Value, c.Is.Value))
+			want = append(want, fmt.Sprintf("%s | %s | %s → %s", c.Name, c.Change, c.Was.Value, c.Is.Value))
 		}
 		commit := doc.A.Git.String()
 		same(t, "commits", shownIn(page, `<th scope="row">Commit</th><td>(.*?)</td><td>(.*?)</td>`), []string{commit + " | " + commit})
 		inputs, _, _ := strings.Cut(page, `id="metrics-h"`)
 		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
-		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td></tr>`), want)
+		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td[^>]*>(.*?)</td></tr>`), want)
 		want = nil
 		items := 0
 		for _, m := range doc.FoldedMetrics() { // items in which a value was, and is, the same share a row
