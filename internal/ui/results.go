@@ -170,8 +170,12 @@ func rank(t *report.Table) {
 			}
 			return cmp.Compare(v, w)
 		}
-		top := slices.MinFunc(t.Rows, order)
-		if order(top, slices.MaxFunc(t.Rows, order)) == 0 {
+		with := slices.DeleteFunc(slices.Clone(t.Rows), func(row []report.Cell) bool { return math.IsNaN(number(row, i)) })
+		if len(with) == 0 {
+			continue
+		}
+		top := slices.MinFunc(with, order)
+		if order(top, slices.MaxFunc(with, order)) == 0 {
 			continue // where all are alike, none is best
 		}
 		if sorted == "" {
