@@ -107,7 +107,11 @@ func (x *explaining) waitsOrCurrent(w *Explanation, i int32, report *runview.Tas
 	if report.Gathered != nil {
 		w.Notes = append(w.Notes, "the result of its last run is execution "+report.ExecutionID+", with "+truncate(report.Gathered.LeftOut(), maxText)+"; the next start tries these again")
 	}
-	if current {
+	a, err := x.attempt(w.Workspace, w.Task, report.ExecutionID)
+	if err != nil {
+		return err
+	}
+	if current && a != nil && x.shows(w.Task, hash(a.Output)) { // not the result of a run with other values
 		return x.current(w, report.ExecutionID, report)
 	}
 	return x.waits(w, i, report)
