@@ -54,7 +54,7 @@ func newGrowth(s *scheduler, g Growth) *growth {
 	return &growth{Growth: g, s: s, done: make(chan grownGraph), again: map[int32]bool{}, failed: map[string]error{}}
 }
 
-func (w *growth) idle() bool { return !w.busy && len(w.ready) == 0 }
+func (w *growth) idle() bool { return !w.busy && (len(w.ready) == 0 || w.s.stopping) }
 
 // open marks the list of a gate as ready to be read.
 func (w *growth) open(i int32) { w.ready = append(w.ready, i) }
