@@ -2,11 +2,9 @@ package workspace_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,34 +41,7 @@ func (p *place) seen(input string) map[string]int64 {
 	for _, f := range l.Inputs[i].Files {
 		times[f.Path] = f.Stat.Seen
 	}
-	if memory := l.Inputs[i].Folder; len(memory) > 0 {
-		seenIn(memory[32:], "", times)
-	}
 	return times
-}
-
-// seenIn reads the entries of a memory of a directory (doc/format.md, "Memory of a directory").
-func seenIn(entries []byte, rel string, times map[string]int64) {
-	text := func() []byte {
-		n, width := binary.Uvarint(entries)
-		text := entries[width : width+int(n)]
-		entries = entries[width+int(n):]
-		return text
-	}
-	for len(entries) > 0 {
-		kind := entries[0]
-		entries = entries[1:]
-		at := path.Join(rel, string(text()))
-		switch kind {
-		case 0:
-			seenIn(text()[32:], at, times)
-		case 1:
-			times[at] = int64(binary.LittleEndian.Uint64(entries[65:]))
-			entries = entries[73:]
-		case 2:
-			text()
-		}
-	}
 }
 
 // age sets the times of a file back, so that its next reading proves its content.
