@@ -38,7 +38,7 @@ func (s Freshness) MarshalText() ([]byte, error) { return []byte(s.String()), ni
 // ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
 // cut-off. A gate is as fresh as the tasks that make its list. An item below a gate that is not current is stale,
-// since it may be gone. What the baseline proves is not looked up. Nothing is written if the Put of objects keeps
+// since it may be gone. Tasks that the baseline proves are not looked up. Nothing is written if the Put of objects keeps
 // nothing. Of the options, only Inputs, Baseline and Lookups matter.
 func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, outputs record.Node, opts *Options) ([]Freshness, error) {
 	r := newReader(ctx, g, objects, objects, opts)

@@ -45,7 +45,7 @@ replaced only with --force.
 A workspace alone means the outputs that no task reads, and a name with * or ? means all outputs that match. They need -o,
 with a folder: only what changed is written there, and files that were edited are kept unless --force is given.
 
-What one item of a matrix made is named as its task is: prod.fit[3], or prod.qc[s1] for the sample s1. In the package file a task
+The output of one item of a matrix is named as its task: prod.fit[3], or prod.qc[s1] for the sample s1. In the package file a task
 of a matrix reads its item's file with in: {text: "samples[sample]"}, in quotes, where the input is samples: {files: "raw/{sample}.txt"}.
 
 --run and --execution mean what a task made in another run than the latest, or in one with values of its own (e3 start --set),

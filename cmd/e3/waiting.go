@@ -161,7 +161,7 @@ func (q *queuedJobs) of(ctx context.Context, list func(context.Context) iter.Seq
 			}
 			req, err := dispatch.Request(&j)
 			if err != nil || j.Force || j.Status.Terminal() {
-				continue // whoever waits for the claim of a key does not wait for a forced job
+				continue // a request that waits for the claim of a key does not wait for a forced job
 			}
 			byKey[executions.NewKey(req.Task, req.Inputs)] = j.Ref()
 		}

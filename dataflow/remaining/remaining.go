@@ -182,7 +182,7 @@ func (p *pace) mean() time.Duration {
 	return p.recorded / time.Duration(p.known)
 }
 
-// paces are the paces of commands by the number of binary digits of their recorded duration. What slows a command of
+// paces are the paces of commands by the number of binary digits of their recorded duration. A delay that slows a command of
 // milliseconds down, such as its start, tells nothing about one of minutes.
 type paces [64]pace
 

@@ -87,7 +87,7 @@ type axes struct {
 
 func (a *axes) chosen() bool { return a.x != "" || len(a.y) > 0 }
 
-// of is how a plot is drawn with these axes. What has no axes of numbers stays as it is.
+// of is how a plot is drawn with these axes. A plot without axes of numbers stays as it is.
 func (a *axes) of(p record.Plot) record.Plot {
 	if strings.HasPrefix(p.Template, "confusion") || strings.HasPrefix(p.Template, "bar") {
 		return p

@@ -95,7 +95,7 @@ func Single[T any](list []T, name func(*T) string) []Alike[T] {
 }
 
 // Folded are the changes of tasks, those of items that are alike as one: the same parts of their declarations differ, and they ended the
-// same way. What a part was and is may differ from item to item.
+// same way. The two values of a part may differ from item to item.
 func (t *Tasks) Folded() []Alike[TaskChange] {
 	return folded(t.Changes, func(c *TaskChange) string { return c.Name }, func(c *TaskChange) string {
 		key := fmt.Sprintf("%s\x00%s\x00%s\x00%s", c.Change, c.Was, c.Is, c.Why)

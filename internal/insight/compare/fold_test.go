@@ -11,7 +11,7 @@ import (
 )
 
 // Items of a family that differ alike are one, whatever their number; items that differ otherwise, and tasks that are no items, stay apart.
-// What changed is said in a few lines, causes first.
+// Changes are said in a few lines, causes first.
 func TestFolded(t *testing.T) {
 	percent, delta := -50.0, -0.1
 	d := &compare.Difference{Inputs: compare.Datasets{Changes: []compare.DatasetChange{{

@@ -36,7 +36,7 @@ func (o *Output) Introduce(format string, args ...any) {
 	o.intro.Store(&text)
 }
 
-// Introduced writes the note of Introduce, if it is still to be written. What writes to Stdout or Stderr by itself calls it
+// Introduced writes the note of Introduce, if it is still to be written. Code that writes to Stdout or Stderr by itself calls it
 // first.
 func (o *Output) Introduced() {
 	if text := o.intro.Swap(nil); text != nil {
