@@ -34,11 +34,25 @@ type Built struct {
 // package yet. before, which may be nil, is the link that a previous build of the same file left: unchanged inputs are
 // not read again.
 func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
+	read, err := w.states.readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return w.buildRead(ctx, read, before)
+}
+
+// A PackageFile is a package file that was read. It can be built many times, by one goroutine at a time.
+type PackageFile struct {
+	def  *manifest.Definition
+	link record.Link // its path and times
+}
+
+func (w *States) readFile(file string) (*PackageFile, error) {
 	file, err := clonePath(file)
 	if err != nil {
 		return nil, err
 	}
-	seen := w.states.Now().UnixNano()
+	seen := w.Now().UnixNano()
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, &manifest.OpenError{Err: fmt.Errorf("package file: %w", err)}
@@ -49,7 +63,13 @@ func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) 
 	}
 	stat := fileStat(info)
 	stat.Seen = seen
-	return w.build(ctx, def, &record.Link{File: file, Stat: stat}, before)
+	return &PackageFile{def, record.Link{File: file, Stat: stat}}, nil
+}
+
+// buildRead is Build for a file that was read.
+func (w *Deployer) buildRead(ctx context.Context, read *PackageFile, before *record.Link) (*Built, error) {
+	link := read.link
+	return w.build(ctx, read.def, &link, before)
 }
 
 // CheckFile reports the errors of a package file that can be found without a repository to store its inputs in.
@@ -85,7 +105,7 @@ func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition
 	return w.build(ctx, def, &record.Link{File: filepath.Join(base, manifest.FileName)}, nil)
 }
 
-// build fills in the link, whose file and times are given.
+// build fills in the link, whose file and times are given. What it sets in the definition, it sets anew each time.
 func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
 	rooms, err := w.states.rooms(ctx)
 	if err != nil {

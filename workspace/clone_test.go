@@ -169,7 +169,7 @@ func (c *clones) startFile() {
 		held := map[string]string{} // the followed clones of this machine, by workspace
 		c.check(c.eachLink(p, func(ws, file string) { held[ws] = file }))
 		var built *workspace.Built
-		ws, built, err = p.ws.Deployer.DeployNew(ctx, ws, file)
+		ws, built, err = p.ws.Deployer.DeployNew(ctx, ws, file, nil)
 		c.check(err)
 		if was := held[ws]; !named && was != "" && was != built.Link.File {
 			if _, err := os.Stat(was); err == nil {

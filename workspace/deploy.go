@@ -131,11 +131,15 @@ func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, dura
 		b := *before
 		b.Package, before = held.PackageHash, &b
 	}
+	read, err := w.states.readFile(file)
+	if err != nil {
+		return nil, err
+	}
 	var built *Built
 	if held == nil {
-		built, err = w.Build(ctx, file, before)
+		built, err = w.buildRead(ctx, read, before)
 	} else {
-		built, err = w.buildBeside(ctx, file, before, func(*Built) ([]*State, error) { return []*State{held}, nil })
+		built, err = w.buildBeside(ctx, read, before, func(*Built) ([]*State, error) { return []*State{held}, nil })
 	}
 	if err != nil {
 		return nil, err

@@ -43,14 +43,14 @@ func (w *Deployer) gathering() (*Deployer, Gathering) {
 	return assemble(w.states.withObjects(g)).Deployer, g
 }
 
-// buildBeside is Build, but does not put objects that the states returned by roots name. roots protects those states
+// buildBeside is buildRead, but does not put objects that the states returned by roots name. roots protects those states
 // until the built package is named.
-func (w *Deployer) buildBeside(ctx context.Context, file string, before *record.Link, roots func(*Built) ([]*State, error)) (*Built, error) {
+func (w *Deployer) buildBeside(ctx context.Context, read *PackageFile, before *record.Link, roots func(*Built) ([]*State, error)) (*Built, error) {
 	d, g := w.gathering()
 	if d == nil {
-		return w.Build(ctx, file, before)
+		return w.buildRead(ctx, read, before)
 	}
-	built, err := d.Build(ctx, file, before)
+	built, err := d.buildRead(ctx, read, before)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (w *Deployer) buildBeside(ctx context.Context, file string, before *record.
 		err = w.send(ctx, g, built.Link.Inputs, states...)
 	}
 	if errors.Is(err, objectstore.ErrUnsent) {
-		return w.Build(ctx, file, before)
+		return w.buildRead(ctx, read, before)
 	}
 	return built, err
 }

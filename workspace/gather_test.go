@@ -99,7 +99,7 @@ func TestDeployBeside(t *testing.T) {
 		held, during = h, o.protected()
 		return nil
 	})
-	_, built, err := ws.Deployer.DeployNew(ctx, "v", file)
+	_, built, err := ws.Deployer.DeployNew(ctx, "v", file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestDeployBeside(t *testing.T) {
 
 	// The same package is searched for first.
 	writeFile(t, file, string(text))
-	if _, built, err = ws.Deployer.DeployNew(ctx, "u", file); err != nil {
+	if _, built, err = ws.Deployer.DeployNew(ctx, "u", file, nil); err != nil {
 		t.Fatal(err)
 	}
 	if built.Hash != state.PackageHash || !held(parse(t, built.Hash)) {
@@ -137,7 +137,7 @@ func TestDeployBeside(t *testing.T) {
 	writeFile(t, file, "e3: 1\nname: q\ninputs: {a: {file: a.txt, export: false}}\ntasks: {t: {in: [a], out: o, run: cat $a}}\n")
 	for i, ws := range []string{"q1", "q2"} {
 		d := o.gathers(func(h func(objectstore.Hash) bool) error { held = h; return nil })
-		if _, built, err = d.Deployer.DeployNew(ctx, ws, file); err != nil {
+		if _, built, err = d.Deployer.DeployNew(ctx, ws, file, nil); err != nil {
 			t.Fatal(err)
 		}
 		if held(parse(t, built.Package.Inputs[0].Default.Hash)) || held(parse(t, built.Package.Tasks[0].Task)) != (i > 0) {
@@ -154,7 +154,7 @@ func TestDeployUnsent(t *testing.T) {
 		s.objects.take()
 		return fmt.Errorf("send: %w", objectstore.ErrUnsent)
 	})
-	if _, _, err := ws.Deployer.DeployNew(t.Context(), "v", filepath.Join(s.dir, "e3.yaml")); err != nil {
+	if _, _, err := ws.Deployer.DeployNew(t.Context(), "v", filepath.Join(s.dir, "e3.yaml"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.objects.take()["put object"]; n < 12 { // tasks and the package
@@ -213,11 +213,11 @@ func TestHeldTrees(t *testing.T) {
 		_, before := draw("before ")
 		var held func(objectstore.Hash) bool
 		ws := o.gathers(func(h func(objectstore.Hash) bool) error { held = h; return nil })
-		if _, _, err := ws.Deployer.DeployNew(ctx, fmt.Sprintf("before%d", round), file); err != nil {
+		if _, _, err := ws.Deployer.DeployNew(ctx, fmt.Sprintf("before%d", round), file, nil); err != nil {
 			rt.Fatal(err)
 		}
 		_, after := draw("after ")
-		if _, _, err := ws.Deployer.DeployNew(ctx, fmt.Sprintf("after%d", round), file); err != nil {
+		if _, _, err := ws.Deployer.DeployNew(ctx, fmt.Sprintf("after%d", round), file, nil); err != nil {
 			rt.Fatal(err)
 		}
 		named := map[objectstore.Hash]bool{}
@@ -244,7 +244,7 @@ func TestProofOfAnotherWorkspace(t *testing.T) {
 	start := func(name string) *workspace.RunResult {
 		t.Helper()
 		o := s.office()
-		if _, _, err := o.ws.Deployer.DeployNew(ctx, name, filepath.Join(s.dir, "e3.yaml")); err != nil {
+		if _, _, err := o.ws.Deployer.DeployNew(ctx, name, filepath.Join(s.dir, "e3.yaml"), nil); err != nil {
 			t.Fatal(err)
 		}
 		s.records.take()

@@ -111,7 +111,7 @@ func TestStartHeals(t *testing.T) {
 			}
 		}
 		p.write("e3.yaml", d.text())
-		if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); err != nil {
+		if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(p.dir, "e3.yaml"), nil); err != nil {
 			rt.Fatal(err)
 		}
 		start(p)
@@ -135,7 +135,7 @@ func TestStartHeals(t *testing.T) {
 				other.write(name, string(data))
 			}
 			other.write("e3.yaml", d.text())
-			if _, _, err := other.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(other.dir, "e3.yaml")); err != nil {
+			if _, _, err := other.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(other.dir, "e3.yaml"), nil); err != nil {
 				rt.Fatal(err)
 			}
 			start(other)

@@ -208,14 +208,14 @@ func TestDeployNew(t *testing.T) {
 	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("before: %q, %v", name, err)
 	}
-	name, built, err := p.ws.Deployer.DeployNew(p.ctx, "", file)
+	name, built, err := p.ws.Deployer.DeployNew(p.ctx, "", file, nil)
 	if err != nil || name != "forecast" || built.Package.Name != "forecast" {
 		t.Fatalf("DeployNew is %q, %+v, %v", name, built, err)
 	}
 	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("afterwards: %q, %v", name, err)
 	}
-	if name, _, err := p.ws.Deployer.DeployNew(p.ctx, "mine", file); err != nil || name != "mine" {
+	if name, _, err := p.ws.Deployer.DeployNew(p.ctx, "mine", file, nil); err != nil || name != "mine" {
 		t.Errorf("under another name: %q, %v", name, err)
 	}
 	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "forecast" || err != nil {
@@ -225,7 +225,7 @@ func TestDeployNew(t *testing.T) {
 	// of its own.
 	p.write("other.yaml", "e3: 1\nname: forecast\ntasks: {y: {out: o, run: cat}}\n")
 	for range 2 {
-		name, built, err = p.ws.Deployer.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"))
+		name, built, err = p.ws.Deployer.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"), nil)
 		if err != nil || name != "forecast-2" || built.Instead == nil || built.Instead.File != file {
 			t.Errorf("another file of that name: %q, %+v, %v", name, built, err)
 		}
@@ -235,6 +235,41 @@ func TestDeployNew(t *testing.T) {
 	}
 	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("once it is removed: %q, %v", name, err)
+	}
+}
+
+// A file that was checked is deployed as it was then, whatever it defines, and the next start sees an edit since.
+func TestDeployChecked(t *testing.T) {
+	for name, text := range map[string]string{
+		"plain":      "inputs: {a: {file: a.txt}}\ntasks: {x: {in: [a], out: o, run: cat $a > o}}\n",
+		"parameters": "inputs: {p: {params: p.yaml}}\ntasks: {x: {in: [p.rate], out: o, run: echo $rate > o}}\n",
+		"list":       "inputs: {l: {file: l.txt}}\ntasks: {x: {matrix: {i: {from: l}}, out: o, run: echo $i > o}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			p.write("a.txt", "a")
+			p.write("p.yaml", "rate: 3\n")
+			p.write("l.txt", "u\nv\n")
+			file := filepath.Join(p.dir, "e3.yaml")
+			p.write("e3.yaml", "e3: 1\nname: checked\n"+text)
+			want, err := p.ws.Deployer.Build(p.ctx, file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ws, read, err := p.ws.Planner.CheckFile(p.ctx, "", file, nil, "")
+			if ws != "checked" || read == nil || err != nil {
+				t.Fatalf("CheckFile is %q, %v, %v", ws, read, err)
+			}
+			p.write("e3.yaml", "e3: 1\nname: checked\ntasks: {edited: {out: o, run: echo > o}}\n")
+			_, built, err := p.ws.Deployer.DeployNew(p.ctx, ws, file, read)
+			if err != nil || built.Hash != want.Hash {
+				t.Fatalf("deployed is %+v, %v, want the package %s", built, err, want.Hash)
+			}
+			res, err := p.ws.Runner.Start(p.ctx, ws, workspace.StartOptions{Executor: p.executor})
+			if err != nil || res.Package.Tasks[0].Name != "edited" {
+				t.Errorf("the next start runs %+v, %v, want the edited file", res, err)
+			}
+		})
 	}
 }
 

@@ -113,11 +113,17 @@ func (w *Deployer) LinkedTo(ctx context.Context, ws string) (string, error) {
 
 // DeployNew builds a package file and deploys it in the named workspace, which is created if necessary. Without a
 // name, it uses the package's name, or the first of that name and a number that no other clone follows. So a clone
-// only replaces another's deployment if its user names the workspace.
-func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
+// only replaces another's deployment if its user names the workspace. read is the file if CheckFile has read it, else nil.
+func (w *Deployer) DeployNew(ctx context.Context, ws, file string, read *PackageFile) (string, *Built, error) {
 	release := func() {}
 	defer func() { release() }()
-	built, err := w.buildBeside(ctx, file, nil, func(built *Built) (roots []*State, err error) {
+	if read == nil {
+		var err error
+		if read, err = w.states.readFile(file); err != nil {
+			return "", nil, err
+		}
+	}
+	built, err := w.buildBeside(ctx, read, nil, func(built *Built) (roots []*State, err error) {
 		roots, release, err = w.states.similar(ctx, ws, built)
 		return roots, err
 	})

@@ -119,7 +119,11 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 // without a name it is named after the package.
 func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
 	objects := newKeeping(w.states.Objects)
-	next, err := w.previewNew(ctx, ws, file, objects, o.Set)
+	read, err := w.states.readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	next, err := w.previewNew(ctx, ws, read, objects, o.Set)
 	if err == nil {
 		err = w.foresee(ctx, next.preview, objects)
 	}
@@ -135,21 +139,25 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 
 // CheckFile reports what would keep a start that first deploys a package file from running its first task, as far as
 // that can be found without reading many or large files: faults of the file and of its inputs, values that do not fit, a filter
-// that matches nothing. It writes nothing and takes no lock. It returns the workspace that the start would make.
-func (w *Planner) CheckFile(ctx context.Context, ws, file string, set []Override, filter string) (string, error) {
-	objects := glancing(w.states.Objects)
-	next, err := w.previewNew(ctx, ws, file, objects, set)
+// that matches nothing. It writes nothing and takes no lock. It returns the workspace that the start would make, and the
+// file for DeployNew.
+func (w *Planner) CheckFile(ctx context.Context, ws, file string, set []Override, filter string) (string, *PackageFile, error) {
+	read, err := w.states.readFile(file)
+	if err != nil {
+		return "", nil, err
+	}
+	next, err := w.previewNew(ctx, ws, read, glancing(w.states.Objects), set)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return ws, nil // it needs the content of a file that was not read
+		return ws, read, nil // it needs the content of a file that was not read
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	g, err := graph.Whole(next.pkg)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return next.ws, checkFilter(g, filter)
+	return next.ws, read, checkFilter(g, filter)
 }
 
 // A newPreview is the preview of a package file that is not deployed yet.
@@ -159,8 +167,8 @@ type newPreview struct {
 	deployed bool // with another package
 }
 
-func (w *Planner) previewNew(ctx context.Context, ws, file string, objects *keeping, set []Override) (*newPreview, error) {
-	built, err := w.deployerInto(objects).Build(ctx, file, nil)
+func (w *Planner) previewNew(ctx context.Context, ws string, read *PackageFile, objects *keeping, set []Override) (*newPreview, error) {
+	built, err := w.deployerInto(objects).buildRead(ctx, read, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -469,7 +469,7 @@ func TestPlanAgrees(t *testing.T) {
 		d.compare(rt, func(w *workspace.Workspaces) (*workspace.Plan, error) {
 			return w.Planner.PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 2})
 		}, func(o workspace.StartOptions) (*workspace.RunResult, error) {
-			if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", file); err != nil {
+			if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", file, nil); err != nil {
 				return nil, err
 			}
 			return p.ws.Runner.Start(p.ctx, "w", o)

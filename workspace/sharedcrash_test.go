@@ -228,7 +228,7 @@ func TestTeamDeployNew(t *testing.T) {
 		c.project(c.name)
 	}
 	deploy := func(c *colleague, ws string) (string, *workspace.Built, error) {
-		return c.process(nil).ws.Deployer.DeployNew(ctx, ws, c.file())
+		return c.process(nil).ws.Deployer.DeployNew(ctx, ws, c.file(), nil)
 	}
 	if ws, built, err := deploy(ann, ""); ws != "p" || err != nil || built.Over != nil {
 		t.Fatalf("ann deploys in %q, %+v, %v", ws, built, err)

@@ -54,6 +54,7 @@ type startOptions struct {
 	offline    bool
 	runs       runsOptions
 	results    resultOptions
+	read       *workspace.PackageFile // file, if it was read and not deployed since
 	variant
 }
 
@@ -388,13 +389,15 @@ func repositoryFor(ctx context.Context, a *app, location, ws string, o *startOpt
 	return root, err
 }
 
-// checkStart refuses a start that would fail after it has made its workspace: a mistake leaves nothing behind.
+// checkStart refuses a start that would fail after it has made its workspace: a mistake leaves nothing behind. It keeps
+// the file for the deployment.
 func checkStart(ctx context.Context, r *repo.Repo, ws string, o *startOptions, set []workspace.Override) error {
 	r.SayRoom(o.room)
-	ws, err := r.Workspaces.Planner.CheckFile(ctx, ws, o.file, set, o.filter)
+	ws, read, err := r.Workspaces.Planner.CheckFile(ctx, ws, o.file, set, o.filter)
 	if err != nil {
 		return err
 	}
+	o.read = read
 	if o.as != "" && o.as == ws {
 		return &workspace.TakenError{Workspace: ws, Why: "is that workspace itself"}
 	}
@@ -411,12 +414,11 @@ func inEmpty(ctx context.Context, a *app, do func(*repo.Repo) error) error {
 		return fmt.Errorf("%w: %w", errNoFolder, err)
 	}
 	defer os.RemoveAll(dir)
-	root, err := repo.Create(dir)
-	if err != nil {
+	if err := repo.CreateTemporary(dir); err != nil {
 		return fmt.Errorf("%w: %w", errNoFolder, err)
 	}
 	defer a.repository.Store(a.repository.Load()) // no advice names the folder
-	return a.within(ctx, a.open, root, do)
+	return a.within(ctx, a.open, dir, do)
 }
 
 // findRepository finds the repository of a package file, or else where one would be made.
@@ -458,7 +460,9 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws string, o *startO
 		}
 	}
 	collectOften()
-	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, o.file)
+	read := o.read
+	o.read = nil // a later round of a watch reads it again
+	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, o.file, read)
 	if err != nil {
 		return "", err
 	}

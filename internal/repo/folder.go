@@ -31,6 +31,38 @@ const DirName = ".e3"
 // Create makes an empty private repository in dir, which is made if need be, and returns its path.
 func Create(dir string) (string, error) { return createFolder(dir, &format{Access: modes.Private}) }
 
+// CreateTemporary makes an empty repository in the folder root, for a process that removes it: nothing waits for the
+// disk.
+func CreateTemporary(root string) error {
+	f := &format{Access: modes.Private}
+	text, err := f.encode()
+	if err != nil {
+		return err
+	}
+	in, err := beneath.Open(root)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := makeFolders(in, modes.Of(f.Access, root), f); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, formatFile), text, 0o600)
+}
+
+func makeFolders(in *beneath.Dir, m modes.Modes, f *format) error {
+	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
+	if f.Location != "" {
+		folders = []string{"tmp"}
+	}
+	for _, sub := range folders {
+		if err := m.MkdirAll(in, sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func createFolder(dir string, f *format) (string, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -48,14 +80,8 @@ func createFolder(dir string, f *format) (string, error) {
 	}
 	defer in.Close()
 	m := modes.Of(f.Access, root)
-	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
-	if f.Location != "" {
-		folders = []string{"tmp"}
-	}
-	for _, sub := range folders {
-		if err := m.MkdirAll(in, sub); err != nil {
-			return "", fmt.Errorf("create repository: %w", err)
-		}
+	if err := makeFolders(in, m, f); err != nil {
+		return "", fmt.Errorf("create repository: %w", err)
 	}
 	if f.Location == "" && filepath.Base(root) == DirName {
 		if err := ignore(in, m); err != nil {

@@ -17,8 +17,10 @@ import (
 const promptTurn = 100 * time.Microsecond
 
 // Prompt is for a process that runs commands: its present threads, and threads that they start, will run soon after
-// they wake. It does nothing where the process has a scheduling policy of its own, or where the kernel knows no turns.
+// they wake, and are not woken for timers alone (slack_linux.go). It does nothing where the process has a scheduling policy
+// of its own, or where the kernel knows no turns.
 func Prompt() {
+	own()
 	names, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return
@@ -26,6 +28,7 @@ func Prompt() {
 	for _, name := range names {
 		if thread, err := strconv.Atoi(name.Name()); err == nil {
 			promptThread(thread, 0)
+			relax(thread)
 		}
 	}
 }
