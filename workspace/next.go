@@ -117,11 +117,16 @@ func newKeeping(objects Objects) *keeping {
 	return &keeping{hashOnly: hashOnly{objects}, kept: map[objectstore.Hash]keptObject{}, room: keptBytes}
 }
 
+// copying has the buffers through which content is hashed.
+var copying = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
 // Put implements objectstore.Store.
 func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
 	h := objectstore.NewHasher()
 	var b bytes.Buffer
-	n, err := io.Copy(io.MultiWriter(h, &atMost{&b, keptOne}), r)
+	buf := copying.Get().(*[32 << 10]byte)
+	defer copying.Put(buf)
+	n, err := io.CopyBuffer(io.MultiWriter(h, &atMost{&b, keptOne}), struct{ io.Reader }{r}, buf[:]) // a file would bring a buffer of its own
 	info := objectstore.Info{Hash: h.Hash(), Size: n}
 	if err != nil {
 		return info, err

@@ -9,14 +9,21 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
-// executions checks the executions, several keys at a time.
+// executions checks the executions, several keys at a time, and gives the walk what they name.
 func (v *verifier) executions(ctx context.Context) error {
+	stores := v.stores()
+	if err := stores.JobRoots(ctx, v.walk); err != nil { // a job's roots pass to its execution
+		return err
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.workers())
+	var task objectstore.Hash
+	var roots *reach.TaskRoots
 	for k, err := range v.Curator.Keys(ctx) {
 		if err != nil {
 			return errors.Join(err, g.Wait())
@@ -24,14 +31,21 @@ func (v *verifier) executions(ctx context.Context) error {
 		if gctx.Err() != nil {
 			break
 		}
-		g.Go(func() error { return v.key(gctx, k) })
+		if roots == nil || k.Task != task {
+			task, roots = k.Task, stores.TaskRoots(k.Task, v.walk)
+		}
+		of := roots
+		g.Go(func() error { return v.key(gctx, k, of) })
 	}
 	return g.Wait()
 }
 
 // key checks the executions of a key.
-func (v *verifier) key(ctx context.Context, k executions.Key) error {
+func (v *verifier) key(ctx context.Context, k executions.Key, roots *reach.TaskRoots) error {
 	for e, err := range v.Curator.List(ctx, k) {
+		if err := roots.Execution(ctx, k, e, err); err != nil {
+			return err
+		}
 		var bad *executions.RecordError
 		id := ""
 		switch {
