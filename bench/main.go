@@ -6,6 +6,7 @@
 //	go run ./bench -run null   only measurements whose name contains "null"
 //	go run ./bench -run table  e3, ninja, make and samurai: times at 1,000 and 10,000 tasks (or -sizes), as a fixed part and a slope
 //	go run ./bench -run states  processor time of status and start after failures, gaps, filtered runs; memory of plan, diff, verify
+//	go run ./bench -run questions  processor time and memory of diff, why, plan and verify at 1,000 and 10,000 tasks (or -sizes)
 //	go run ./bench -run moving  e3, DVC, Snakemake and make: processor time of one pipeline in the situations of a day
 //
 // Each figure is a median of interleaved rounds, so that both sides see the same
@@ -75,7 +76,7 @@ func (b *bench) main() error {
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.table, b.states, b.moving, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.roomInputs, b.traced, b.large, b.archives, b.shared, b.queue, b.pages} {
+	for _, part := range []func() error{b.startup, b.table, b.states, b.questions, b.moving, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.roomInputs, b.traced, b.large, b.archives, b.shared, b.queue, b.pages} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"e3/internal/format/record"
 	"e3/objectstore"
@@ -124,6 +125,8 @@ func (e *Execution) TaskName() string {
 	}
 }
 
+var errOutput = errors.New("its file output is not what its status names")
+
 // A RecordError says which execution cannot be read. It wraps ErrMalformed.
 type RecordError struct {
 	Key         Key
@@ -217,6 +220,12 @@ func (s *Store) List(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
 	return s.list(ctx, refstore.Query{Partition: partition(k), Descending: true, Fields: sideFields}, k)
 }
 
+// Checked is List for a check of the repository: an execution whose file output differs from its status comes with a RecordError
+// too.
+func (s *Store) Checked(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
+	return s.list(ctx, refstore.Query{Partition: partition(k), Descending: true, Fields: append(sideFields[:len(sideFields):len(sideFields)], fieldOutput)}, k)
+}
+
 // Statuses yields every execution of a key, earliest first, without side fields. An execution that cannot be read
 // comes with its RecordError and does not end the list.
 func (s *Store) Statuses(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
@@ -231,7 +240,13 @@ func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Ex
 					continue // a stray file in the folder
 				}
 			}
-			if !yield(decodeFound(k, rec, err)) {
+			e, err := decodeFound(k, rec, err)
+			if err == nil && e.State == record.Success && slices.Contains(q.Fields, fieldOutput) {
+				if text, _ := rec.Field(fieldOutput); string(text) != e.OutputHash+"\n" {
+					e, err = nil, &RecordError{Key: k, ExecutionID: rec.Key.Sort, Err: errOutput}
+				}
+			}
+			if !yield(e, err) {
 				return
 			}
 		}

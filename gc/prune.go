@@ -68,7 +68,7 @@ type Freed struct {
 }
 
 // Prune removes executions from the cache by the rules. It never removes a protected execution (see Shield), which
-// runs, is pinned, is named by the current run of a workspace, or would be a hit for a start. If it cannot find the
+// runs, is pinned, is named by the current or the proven run of a workspace, or would be a hit for a start. If it cannot find the
 // protected executions, it prunes nothing. It removes the records; a collection removes the objects.
 //
 // It is safe beside any other use of the repository. A process that found an execution before its removal may still

@@ -20,7 +20,6 @@ import (
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/format/record"
-	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"
@@ -69,20 +68,22 @@ func (h *house) standings() map[string]dataflow.Freshness {
 	return all
 }
 
-// needed returns the executions that the latest runs of all workspaces name, and the pinned ones.
+// needed returns the executions that the current and the proven runs of all workspaces name, and the pinned ones.
 func (h *house) needed() map[string]bool {
 	h.Helper()
 	names, err := h.Workspaces.List(h.Context())
 	h.must(err)
 	needed := map[string]bool{}
 	for _, ws := range names {
-		run, err := h.Workspaces.Runs.Run(h.Context(), ws, "")
-		if errors.Is(err, runview.ErrNoRun) {
+		runs, err := h.Workspaces.Runs.InUse(h.Context(), ws)
+		if errors.Is(err, workspace.ErrNotFound) {
 			continue
 		}
 		h.must(err)
-		for t := range run.Tasks.All() {
-			needed[t.ExecutionID] = true
+		for _, run := range runs {
+			for t := range run.Tasks.All() {
+				needed[t.ExecutionID] = true
+			}
 		}
 	}
 	for pin, err := range h.Executions.Pins(h.Context()) {

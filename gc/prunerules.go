@@ -50,7 +50,7 @@ type Shield uint8
 const (
 	Unshielded Shield = iota
 	ByRunning         // the execution has not ended
-	ByRun             // the run of a workspace names it
+	ByRun             // the current or the proven run of a workspace names it
 	ByStart           // it would be a hit for a start of a workspace or of a registered package
 	ByPin             // it is pinned
 )

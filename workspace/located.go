@@ -221,14 +221,20 @@ func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.L
 // everything if no file matches. With usual, as where the package file is read, it warns also of what every input
 // leaves out: editors would make that a warning of each start.
 func leftOut(def *manifest.Definition, link *record.Link, usual bool) (warnings []manifest.Warning) {
+	declared := sync.OnceValue(func() map[string]manifest.Pos {
+		at := make(map[string]manifest.Pos, len(def.Inputs))
+		for i := range def.Inputs {
+			at[def.Inputs[i].Name] = def.Inputs[i].Pos
+		}
+		return at
+	})
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
-		at := slices.IndexFunc(def.Inputs, func(d manifest.Input) bool { return d.Name == in.Name })
-		if at < 0 {
-			continue
-		}
 		warn := func(format string, args ...any) {
-			pos := def.Inputs[at].Pos
+			pos, ok := declared()[in.Name]
+			if !ok {
+				return
+			}
 			warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column), Msg: "input " + in.Name + ": " + fmt.Sprintf(format, args...)})
 		}
 		if matchesNothing(in) {

@@ -12,7 +12,6 @@ import (
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/dataflow/plan"
-	"e3/executions"
 	"e3/objectstore"
 )
 
@@ -58,9 +57,29 @@ func (n *nextPlanner) Plan(ctx context.Context, filter string) (*plan.Plan, erro
 	return p.Planned, nil
 }
 
-// Keys implements plan.Planner.
-func (n *nextPlanner) Keys(ctx context.Context, g *graph.Graph, visit func(i int32, key *executions.Key) (*plan.Produced, error)) error {
-	return dataflow.Keys(ctx, g, n.objects, n.next.inputs, n.w.states.Lookups, visit)
+// Results implements plan.Planner.
+func (n *nextPlanner) Results(ctx context.Context) ([]plan.Result, error) {
+	g, err := graph.New(n.next.pkg)
+	if err != nil {
+		return nil, err
+	}
+	opts := dataflow.Options{Inputs: n.next.inputs, Lookups: n.w.states.Lookups}
+	proof, _, err := n.w.proofs.peek(ctx, n.ws)
+	if err == nil && proof != nil {
+		opts.Baseline, err = n.w.proofs.baseline(ctx, proof, n.next.pkgHash, n.next.pkg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := dataflow.Results(ctx, g, n.objects, n.w.states.executions().WithObjects(n.objects), &opts)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", n.ws, err)
+	}
+	list := make([]plan.Result, len(found))
+	for i := range found {
+		list[i] = plan.Result{ExecutionID: found[i].ExecutionID, Produced: plan.Produced{Output: found[i].Output, Size: found[i].Size}}
+	}
+	return list, nil
 }
 
 // Reads implements plan.Planner.
@@ -98,11 +117,16 @@ func newKeeping(objects Objects) *keeping {
 	return &keeping{hashOnly: hashOnly{objects}, kept: map[objectstore.Hash]keptObject{}, room: keptBytes}
 }
 
+// copying has the buffers through which content is hashed.
+var copying = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
 // Put implements objectstore.Store.
 func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
 	h := objectstore.NewHasher()
 	var b bytes.Buffer
-	n, err := io.Copy(io.MultiWriter(h, &atMost{&b, keptOne}), r)
+	buf := copying.Get().(*[32 << 10]byte)
+	defer copying.Put(buf)
+	n, err := io.CopyBuffer(io.MultiWriter(h, &atMost{&b, keptOne}), struct{ io.Reader }{r}, buf[:]) // a file would bring a buffer of its own
 	info := objectstore.Info{Hash: h.Hash(), Size: n}
 	if err != nil {
 		return info, err

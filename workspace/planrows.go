@@ -6,7 +6,6 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/format/manifest"
 	"e3/internal/format/moment"
 	"e3/internal/human"
 	"e3/internal/jobs/approval"
@@ -47,11 +46,8 @@ const mostSteps = 50
 func (w *Planner) Explain(ctx context.Context, p *Plan, all bool, misses Misses) error {
 	p.Steps = []PlannedTask{}
 	if p.File != "" && (p.Elsewhere == nil || p.Elsewhere.Here) {
-		def, err := manifest.ParseFile(p.File)
-		if err == nil {
-			p.Rooms, err = w.Rooms(ctx, p.Workspace, def)
-		}
-		if err != nil {
+		var err error
+		if p.Rooms, err = w.roomsIn(ctx, p.Workspace, p.File); err != nil {
 			return err
 		}
 	}

@@ -33,19 +33,38 @@ const (
 // Rooms tells in which rooms a start of the workspace would run the tasks of a package file. Tasks with the same room
 // and source share an entry. There are no entries if all tasks run in the open by default.
 func (w *Planner) Rooms(ctx context.Context, ws string, def *manifest.Definition) ([]TaskRoom, error) {
-	rooms, err := w.states.rooms(ctx)
+	rooms, err := w.roomsGiven(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
-	before, err := w.states.links.remembered(ctx, ws)
-	if err = ignoreBadLink(err); err != nil {
-		return nil, err
-	}
-	list := rooms.known(before).Of(def)
+	list := rooms.Of(def)
 	if len(list) == 1 && list[0].By == ByDefault {
 		list = nil
 	}
 	return list, nil
+}
+
+// roomsIn is Rooms for a package file that is parsed only if a task may have another room than the default.
+func (w *Planner) roomsIn(ctx context.Context, ws, file string) ([]TaskRoom, error) {
+	rooms, err := w.roomsGiven(ctx, ws)
+	if err != nil || rooms.Said == manifest.NoRoom && rooms.Set == manifest.NoRoom && !manifest.MayNameRooms(file) {
+		return nil, err
+	}
+	def, err := manifest.ParseFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return w.Rooms(ctx, ws, def)
+}
+
+// roomsGiven are the rooms that are given outside of the workspace's package file.
+func (w *Planner) roomsGiven(ctx context.Context, ws string) (Rooms, error) {
+	rooms, err := w.states.rooms(ctx)
+	if err != nil {
+		return rooms, err
+	}
+	before, err := w.states.links.remembered(ctx, ws)
+	return rooms.known(before), ignoreBadLink(err)
 }
 
 // Of tells the rooms of the tasks of a package file, as Planner.Rooms does.

@@ -291,7 +291,7 @@ func (t *diffText) durations() {
 	n := t.shown(len(tab.Rows), mostChanges)
 	more := len(tab.Rows) - n
 	tab.Rows = tab.Rows[:n]
-	tab.Row("all executions", millis(d.WasMs), "→", millis(d.IsMs), ratioText(d.WasMs, d.IsMs))
+	tab.Row("all that differ", millis(d.WasMs), "→", millis(d.IsMs), ratioText(d.WasMs, d.IsMs))
 	if d.RunWasMs > 0 && d.RunIsMs > 0 {
 		tab.Row("the run", millis(d.RunWasMs), "→", millis(d.RunIsMs), ratioText(d.RunWasMs, d.RunIsMs))
 	}

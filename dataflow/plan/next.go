@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"e3/dataflow/graph"
-	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
 )
@@ -32,13 +31,19 @@ type Objects interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
+// A Result is the cached result of a task; without an execution it has none, or its inputs are not known yet.
+type Result struct {
+	ExecutionID string
+	Produced
+}
+
 // A Planner plans the next start of a workspace. It executes nothing and stores nothing.
 type Planner interface {
 	// Plan plans the tasks that a filter selects, as one core would run them. It uses the deployed package and inputs
 	// if the package file or its inputs cannot be read.
 	Plan(ctx context.Context, filter string) (*Plan, error)
-	// Keys finds the keys under which the tasks would be looked up: see dataflow.Keys.
-	Keys(ctx context.Context, g *graph.Graph, visit func(i int32, key *executions.Key) (*Produced, error)) error
+	// Results finds the cached results of the package's tasks, by index. What the workspace's proof covers is not looked up.
+	Results(ctx context.Context) ([]Result, error)
 	// Reads returns the hashes of all inputs of a task: see dataflow.Reads.
 	Reads(ctx context.Context, g *graph.Graph, i int32, made func(d int32) (Produced, bool)) ([]objectstore.Hash, bool, error)
 }

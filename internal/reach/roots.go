@@ -55,10 +55,19 @@ func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore
 // workspaces.
 func (s *Stores) References(ctx context.Context, sink Sink) error {
 	// Jobs come first: when one finishes, its roots pass to its execution. Executions come next: their task objects
-	// are read once for the kinds of their outputs, and not again for the packages. Events come after the records of
-	// runs: a run's record may go while its events stay.
-	for _, enumerate := range []func(context.Context, Sink) error{s.JobRoots, s.ExecutionRoots, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
-		if err := enumerate(ctx, sink); err != nil {
+	// are read once for the kinds of their outputs, and not again for the packages.
+	return all(ctx, sink, s.JobRoots, s.ExecutionRoots, s.OtherReferences)
+}
+
+// OtherReferences are the References that follow jobs and executions. Events come after the records of runs: a run's record may
+// go while its events stay.
+func (s *Stores) OtherReferences(ctx context.Context, sink Sink) error {
+	return all(ctx, sink, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots)
+}
+
+func all(ctx context.Context, sink Sink, enumerate ...func(context.Context, Sink) error) error {
+	for _, roots := range enumerate {
+		if err := roots(ctx, sink); err != nil {
 			return err
 		}
 	}
@@ -174,7 +183,7 @@ func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time
 		if err != nil {
 			return sink.RecordFault(recordFault(owner, rec.Key, err))
 		}
-		t := &taskRoots{stores: s, sink: sink, hash: task}
+		t := s.TaskRoots(task, sink)
 		for i := range stones {
 			stone := &stones[i]
 			if stone.PrunedAt.Before(since(stone.By).Truncate(time.Millisecond)) {

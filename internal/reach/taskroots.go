@@ -17,7 +17,7 @@ import (
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	g, ctx := errgroup.WithContext(ctx)
 	type underKey struct {
-		task   *taskRoots
+		task   *TaskRoots
 		inputs objectstore.Hash
 	}
 	tasks, keys := make(chan objectstore.Hash, 64), make(chan underKey, 64)
@@ -27,7 +27,7 @@ func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 		g.Go(func() error {
 			defer listing.Done()
 			for task := range tasks {
-				t := &taskRoots{stores: s, sink: sink, hash: task}
+				t := s.TaskRoots(task, sink)
 				for inputs, err := range s.Executions.Inputs(ctx, task) {
 					if err != nil {
 						return err
@@ -72,8 +72,13 @@ func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	return g.Wait()
 }
 
-// taskRoots is a task whose executions are enumerated, by several goroutines.
-type taskRoots struct {
+// TaskRoots returns what enumerates the roots of a task's executions for a caller that lists them.
+func (s *Stores) TaskRoots(task objectstore.Hash, sink Sink) *TaskRoots {
+	return &TaskRoots{stores: s, sink: sink, hash: task}
+}
+
+// TaskRoots is a task whose executions are enumerated, by several goroutines.
+type TaskRoots struct {
 	stores *Stores
 	sink   Sink
 	hash   objectstore.Hash
@@ -84,19 +89,19 @@ type taskRoots struct {
 }
 
 // key enumerates the executions under a key.
-func (t *taskRoots) key(ctx context.Context, inputs objectstore.Hash) error {
+func (t *TaskRoots) key(ctx context.Context, inputs objectstore.Hash) error {
 	key := executions.Key{Task: t.hash, Inputs: inputs}
 	for e, err := range t.stores.Executions.Statuses(ctx, key) {
-		if err := t.execution(ctx, key, e, err); err != nil {
+		if err := t.Execution(ctx, key, e, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// execution enumerates the objects that an execution names. An execution with an unreadable record is never a hit, so
+// Execution enumerates the objects that an execution names. An execution with an unreadable record is never a hit, so
 // it keeps only its task.
-func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *executions.Execution, err error) error {
+func (t *TaskRoots) Execution(ctx context.Context, key executions.Key, e *executions.Execution, err error) error {
 	var unreadable *executions.RecordError
 	if err != nil && !errors.As(err, &unreadable) {
 		return err
@@ -136,7 +141,7 @@ func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *execut
 }
 
 // read makes the task object a root, with r's owner, and finds out which kinds of data its executions name, once.
-func (t *taskRoots) read(ctx context.Context, r Root) error {
+func (t *TaskRoots) read(ctx context.Context, r Root) error {
 	t.reading.Lock()
 	defer t.reading.Unlock()
 	if t.found {

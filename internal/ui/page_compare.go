@@ -232,5 +232,5 @@ func (b *compareBody) durations(f *frame) h.Node {
 	return section("dur", "Durations",
 		h.If(len(d.Tasks) > 0,
 			table("Durations that differ", "", "", heads("Task or family", "A.num", "B.num", "Ratio.num"), rows)),
-		note(fmt.Sprintf("All tasks together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
+		note(fmt.Sprintf("All of these together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
 }

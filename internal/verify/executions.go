@@ -9,14 +9,21 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
-// executions checks the executions, several keys at a time.
+// executions checks the executions, several keys at a time, and gives the walk what they name.
 func (v *verifier) executions(ctx context.Context) error {
+	stores := v.stores()
+	if err := stores.JobRoots(ctx, v.walk); err != nil { // a job's roots pass to its execution
+		return err
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.workers())
+	var task objectstore.Hash
+	var roots *reach.TaskRoots
 	for k, err := range v.Curator.Keys(ctx) {
 		if err != nil {
 			return errors.Join(err, g.Wait())
@@ -24,14 +31,21 @@ func (v *verifier) executions(ctx context.Context) error {
 		if gctx.Err() != nil {
 			break
 		}
-		g.Go(func() error { return v.key(gctx, k) })
+		if roots == nil || k.Task != task {
+			task, roots = k.Task, stores.TaskRoots(k.Task, v.walk)
+		}
+		of := roots
+		g.Go(func() error { return v.key(gctx, k, of) })
 	}
 	return g.Wait()
 }
 
 // key checks the executions of a key.
-func (v *verifier) key(ctx context.Context, k executions.Key) error {
-	for e, err := range v.Curator.List(ctx, k) {
+func (v *verifier) key(ctx context.Context, k executions.Key, roots *reach.TaskRoots) error {
+	for e, err := range v.Curator.Checked(ctx, k) {
+		if err := roots.Execution(ctx, k, e, err); err != nil {
+			return err
+		}
 		var bad *executions.RecordError
 		id := ""
 		switch {
@@ -41,7 +55,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 			return err
 		default:
 			id = e.ExecutionID
-			if err = v.check(ctx, e); err == nil {
+			if err = check(e); err == nil {
 				err = v.logs(ctx, e)
 			}
 		}
@@ -51,7 +65,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 		if err == nil {
 			continue
 		}
-		if err := v.badExecution(ctx, k, id); err != nil {
+		if err := v.badExecution(ctx, k, id, roots); err != nil {
 			return err
 		}
 	}
@@ -59,7 +73,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 }
 
 // badExecution checks a faulty execution again, and reports the result.
-func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string) error {
+func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string, roots *reach.TaskRoots) error {
 	f := Fault{Kind: BadRecord, Where: executionPath(k, id), For: []string{"execution " + id}}
 	e, err := v.Curator.Get(ctx, k, id)
 	switch {
@@ -73,9 +87,16 @@ func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string
 	case err != nil:
 		return err
 	}
+	if err := roots.Execution(ctx, k, e, nil); err != nil {
+		return err
+	}
 	f.For = []string{describe(e)}
 	var output *outputError
-	if err := v.check(ctx, e); errors.As(err, &output) {
+	err = check(e)
+	if err == nil {
+		err = v.output(ctx, e)
+	}
+	if errors.As(err, &output) {
 		f.Where, f.Problem = f.Where+"/output", err.Error()
 		f.Advice = "its status stands"
 		f.mend = func(ctx context.Context) (string, bool, error) { return v.rewriteOutput(ctx, k, id) }
@@ -145,7 +166,7 @@ func recordKey(k executions.Key, id string) refstore.Key {
 }
 
 // check compares an execution with its place, and its parts with each other.
-func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
+func check(e *executions.Execution) error {
 	inputs := make([]objectstore.Hash, len(e.InputHashes))
 	for i, text := range e.InputHashes {
 		var err error
@@ -167,6 +188,14 @@ func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 	}
 	if _, err := objectstore.ParseHash(e.OutputHash); err != nil {
 		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}
+
+// output compares the file output of an execution with its status.
+func (v *verifier) output(ctx context.Context, e *executions.Execution) error {
+	if e.State != record.Success {
+		return nil
 	}
 	rec, err := v.Records.Get(ctx, recordKey(e.Key, e.ExecutionID), fieldOutput)
 	if errors.Is(err, refstore.ErrNotFound) {

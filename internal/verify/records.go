@@ -20,8 +20,9 @@ import (
 	"e3/workspace"
 )
 
-// records checks every record by itself: that it decodes, and matches its place.
+// records checks every record by itself: that it decodes, and matches its place. It begins the walk of references.
 func (v *verifier) records(ctx context.Context) error {
+	v.begin(ctx)
 	v.progress(Progress{Phase: Reading})
 	if err := v.past(v.promises.expect(ctx)); err != nil {
 		return fmt.Errorf("check runs: %w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 
@@ -13,18 +12,23 @@ import (
 	"e3/objectstore/tree"
 )
 
-// references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
-// finds a fault, a second walk finds all owners that need the object, and the way in which they need it.
+// references follows every reference. Most repositories have no fault, so one walk reads each object once. It begins with the
+// executions, while their records are checked, so that these are read once too. Only if it finds a fault, a second walk
+// finds all owners that need the object, and the way in which they need it.
 //
 // An object that is broken both before and after the second walk reads an owner is a fault of that owner: a
 // collection removes an object only after its references are gone, and a new reference is written only after its
 // object was put.
 func (v *verifier) references(ctx context.Context) error {
 	v.progress(Progress{Phase: Following})
-	b, err := v.broken(ctx)
+	err := v.stores().OtherReferences(ctx, v.walk)
+	if walk := v.walk.Wait(); walk != nil {
+		err = walk // the sink's error is the same
+	}
 	if err != nil {
 		return fmt.Errorf("follow references: %w", err)
 	}
+	b := v.broken
 	if err := v.still(ctx, b); err != nil {
 		return err
 	}
@@ -54,28 +58,32 @@ func (v *verifier) stores() *reach.Stores {
 // broken has the references that a walk could not follow. A missing or damaged object is broken for all references;
 // an object with the wrong content only for references of that kind.
 type broken struct {
+	mu        sync.Mutex // held while the walk is under way
 	objects   map[objectstore.Hash]damage
 	malformed map[reach.Ref]string
 }
 
-// broken follows all references.
-func (v *verifier) broken(ctx context.Context) (*broken, error) {
-	b := &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
+// damaged records the damage of an object's bytes.
+func (b *broken) damaged(h objectstore.Hash, d damage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.objects[h] = d
+}
+
+// begin begins the walk from the recorded roots.
+func (v *verifier) begin(ctx context.Context) {
+	v.broken = &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
 	_, copies := v.Objects.(interface{ Parallel() int }) // a remote store is read through copies, which prove nothing
 	sizes := reach.NewSizes(v.Objects)
 	dirs := reach.NewDirChecker(v.Objects, tree.MaxBytes, sizes.Stat)
-	var mu sync.Mutex // guards the damaged objects
-	damaged := map[objectstore.Hash]damage{}
 	dirs.Damaged = func(ctx context.Context, h objectstore.Hash) bool {
-		mu.Lock()
-		defer mu.Unlock()
 		d, bad := v.damageOf(ctx, h)
 		if bad {
-			damaged[h] = d
+			v.broken.damaged(h, d)
 		}
 		return bad
 	}
-	w := reach.NewWalker(ctx, v.Objects, reach.Options{
+	v.walk = reach.NewWalker(ctx, v.Objects, reach.Options{
 		Visit: func(ctx context.Context, r reach.Ref) (int64, error) {
 			if r.Kind != reach.File && !copies { // the walk reads objects of other kinds itself
 				return -1, nil
@@ -84,18 +92,12 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 		},
 		Fault: func(f *reach.Fault) error {
 			if !f.Record() { // records are checked elsewhere
-				b.add(f.Ref, f.Err)
+				v.broken.add(f.Ref, f.Err)
 			}
 			return nil
 		},
 		Dirs: dirs,
 	})
-	err := v.stores().References(ctx, w)
-	if walk := w.Wait(); walk != nil {
-		err = walk // the sink's error is the same
-	}
-	maps.Copy(b.objects, damaged)
-	return b, err
 }
 
 // damageOf checks an object of the wrong size.
@@ -108,6 +110,8 @@ func (v *verifier) damageOf(ctx context.Context, h objectstore.Hash) (damage, bo
 
 // add records why a reference could not be followed.
 func (b *broken) add(r reach.Ref, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var malformed *reach.MalformedError
 	var corrupt *objectstore.CorruptError
 	switch {

@@ -265,6 +265,8 @@ type verifier struct {
 	Stores
 	Options
 	corrupt map[objectstore.Hash]damage // objects that do not match their names, or cannot be read
+	walk    *reach.Walker
+	broken  *broken // what the walk could not follow
 	concern concern
 	retired map[string]bool            // ids of executions that a repair has removed
 	outputs map[string]map[string]bool // workspace → tasks whose output a repair has removed

@@ -14,15 +14,17 @@ import (
 // FindLost returns the lost objects of a file, or of a directory with everything below it. look decides for each:
 // objectstore.Discard or objectstore.Lost. Below a directory object that is lost itself, nothing is known.
 func FindLost(ctx context.Context, s objectstore.Store, h objectstore.Hash, dir bool, look func(context.Context, objectstore.Hash) (bool, error)) ([]objectstore.Hash, error) {
+	if !dir {
+		lost, err := look(ctx, h)
+		if err != nil || !lost {
+			return nil, err
+		}
+		return []objectstore.Hash{h}, nil
+	}
 	f := &finder{store: s, look: look, seen: new(objectstore.HashSet)}
 	f.group, f.ctx = errgroup.WithContext(ctx)
 	f.group.SetLimit(workers(0, s))
-	var err error
-	if dir {
-		err = f.dir(h, 0)
-	} else {
-		f.file(h)
-	}
+	err := f.dir(h, 0)
 	if waitErr := f.group.Wait(); err == nil || errors.Is(err, context.Canceled) {
 		err = cmp.Or(waitErr, err)
 	}

@@ -62,6 +62,9 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	return f, nil
 }
 
+// ShortLogs returns true: a log in a field of its execution's record is the same file as the stream.
+func (s *Store) ShortLogs() bool { return true }
+
 // Size implements [refstore.Streams].
 func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo, error) {
 	path, err := s.checkStream(ctx, key, 0)

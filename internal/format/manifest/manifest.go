@@ -115,6 +115,32 @@ func ParseFile(path string) (*Definition, error) {
 	return Parse(path, data)
 }
 
+// MayNameRooms reports whether the package file at path may say in which rooms or images tasks run. It does not parse the file:
+// without the words of these keys, and without the escapes that could spell them, it cannot. It is true if in doubt.
+func MayNameRooms(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > MaxFileSize {
+		return true
+	}
+	const longest = len("image")
+	buf := make([]byte, 64<<10)
+	for kept := 0; ; {
+		n, err := f.Read(buf[kept:])
+		part := buf[:kept+n]
+		if bytes.Contains(part, []byte("room")) || bytes.Contains(part, []byte("image")) || bytes.IndexByte(part, '\\') >= 0 {
+			return true
+		}
+		if err != nil {
+			return err != io.EOF
+		}
+		kept = copy(buf, part[max(0, len(part)-longest+1):]) // a word may lie across two reads
+	}
+}
+
 func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*Definition, error) {
 	report := &collector{file: name}
 	if file.Size() > MaxFileSize {

@@ -188,7 +188,7 @@ type Metric struct {
 // Durations compares the durations of executions, and of the runs.
 type Durations struct {
 	Tasks    []Duration `json:"tasks"` // tasks with other executions, by name
-	WasMs    int64      `json:"wasMs"` // of all executions, also by earlier runs
+	WasMs    int64      `json:"wasMs"` // of all these tasks
 	IsMs     int64      `json:"isMs"`
 	RunWasMs int64      `json:"runWasMs,omitempty"` // of a run that has ended
 	RunIsMs  int64      `json:"runIsMs,omitempty"`
@@ -203,8 +203,10 @@ type Duration struct {
 	Notable bool    `json:"notable"`         // they differ by at least 500 ms and a fifth
 }
 
-// Compare returns the differences of b relative to a.
+// Compare returns the differences of b relative to a. It looks up the executions in which the sides differ, and no others.
 func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
+	s.Runs = s.Runs.Remembering() // both sides may have the same package
+	s.Packages = s.Runs.Packages
 	was, err := s.read(ctx, a)
 	if err != nil {
 		return nil, err
@@ -212,6 +214,16 @@ func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
 	is, err := s.read(ctx, b)
 	if err != nil {
 		return nil, err
+	}
+	differs := func(task string) bool {
+		a, had := was.tasks[task]
+		b, has := is.tasks[task]
+		return had && has && !shared(a, b)
+	}
+	for _, d := range []*side{was, is} {
+		if err := s.lookUp(ctx, d, differs); err != nil {
+			return nil, err
+		}
 	}
 	c := &comparison{ctx: ctx, was: was, is: is, objects: both(was.objects, is.objects)}
 	d := &Difference{A: &was.Seen, B: &is.Seen, Metrics: []Metrics{}}

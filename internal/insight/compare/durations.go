@@ -15,16 +15,6 @@ const (
 // durations compares the durations of both sides.
 func (c *comparison) durations() Durations {
 	d := Durations{Tasks: []Duration{}, RunWasMs: c.was.durationMs(), RunIsMs: c.is.durationMs()}
-	for _, t := range c.was.tasks {
-		if t.ended {
-			d.WasMs += t.duration.Milliseconds()
-		}
-	}
-	for _, t := range c.is.tasks {
-		if t.ended {
-			d.IsMs += t.duration.Milliseconds()
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(c.was.tasks)) {
 		was := c.was.tasks[name]
 		is, ok := c.is.tasks[name]
@@ -38,6 +28,7 @@ func (c *comparison) durations() Durations {
 		apart, shorter := (was.duration - is.duration).Abs(), min(was.duration, is.duration)
 		t.Notable = apart >= notableTime && apart >= shorter/notableShare
 		d.Tasks = append(d.Tasks, t)
+		d.WasMs, d.IsMs = d.WasMs+t.WasMs, d.IsMs+t.IsMs
 	}
 	return d
 }

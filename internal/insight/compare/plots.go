@@ -28,6 +28,9 @@ func (s Stores) Plots(ctx context.Context, sides []Side) ([]Plot, error) {
 	var all []Plot
 	for _, at := range sides {
 		d, err := s.read(ctx, at)
+		if err == nil {
+			err = s.lookUp(ctx, d, func(string) bool { return false })
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"e3/dataflow/graph"
-	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/moment"
 	"e3/internal/format/record"
@@ -17,6 +15,13 @@ import (
 	"e3/internal/parallel"
 	"e3/objectstore"
 )
+
+// shared reports whether two outcomes are the same successful execution: then neither side can tell of it what the other does
+// not.
+func shared(a, b outcome) bool {
+	good := func(k outcome) bool { return k.state == "" || k.state == string(runview.TaskSuccess) }
+	return a.execution != "" && a.execution == b.execution && good(a) && good(b)
+}
 
 // side is a side with its data to compare.
 type side struct {
@@ -29,7 +34,18 @@ type side struct {
 	// tasks are the outcomes of a run's tasks, or the current results of a workspace's tasks.
 	tasks map[string]outcome
 	why   map[string]string // why tasks ended without success
+	told  told
 }
+
+// told is what records and events say of a side's tasks. Their executions know more, and are looked up where that is shown.
+type told struct {
+	report *runview.Report // of the run that the side is, or that its workspace shows; nil: there is none
+	isRun  bool            // the side is that run: outcomes are its own, and so are outputs that its snapshot lacks
+	next   []cached        // of the next start
+}
+
+// cached is a result of the next start: a task, its task object, and its execution.
+type cached struct{ name, task, execution string }
 
 // datasets are the inputs or the outputs of a side.
 type datasets struct {
@@ -47,6 +63,7 @@ type outcome struct {
 	ended     bool // duration is known
 }
 
+// read reads a side without its executions: lookUp adds those.
 func (s Stores) read(ctx context.Context, at Side) (*side, error) {
 	d := &side{Seen: Seen{Name: at.String(), Side: at}, objects: s.Objects, tasks: map[string]outcome{}}
 	var err error
@@ -79,20 +96,14 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 		return err
 	}
 	// Durations come from the run that the workspace shows.
-	report, err := s.Runs.Report(ctx, d.Workspace, "")
+	d.told.report, err = s.Runs.Told(ctx, d.Workspace, "")
 	if errors.Is(err, runview.ErrNoRun) {
 		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		d.tellAll()
 	}
-	for i := range report.Tasks {
-		if t := &report.Tasks[i]; t.State == runview.TaskCached || t.State == runview.TaskSuccess {
-			d.tasks[t.Task] = outcome{execution: t.ExecutionID, duration: t.Duration.Duration(), ended: t.Key != ""}
-		}
-		d.tell(&report.Tasks[i])
-	}
-	return nil
+	return err
 }
 
 // readPackage reads the package whose hash is known.
@@ -133,10 +144,11 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Runs.Report(ctx, d.Workspace, id)
+	r, err := s.Runs.Told(ctx, d.Workspace, id)
 	if err != nil {
 		return err
 	}
+	d.told = told{report: r, isRun: true}
 	d.RunID, d.Status, d.Package, d.Imported = r.RunID, r.Status(), r.PackageRef, r.Provenance != nil
 	d.Git = r.Git
 	d.StartedAt, d.CompletedAt = moment.At(r.StartedAt), moment.At(r.CompletedAt)
@@ -165,14 +177,12 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	if err := s.readPackage(ctx, d); err != nil {
 		return err
 	}
-	for i := range r.Tasks {
-		d.tasks[r.Tasks[i].Task] = outcomeOf(&r.Tasks[i])
-		d.tell(&r.Tasks[i])
-	}
+	d.tellAll()
 	if _, err := s.readRoot(ctx, d, r.InputSnapshot, "inputs", &d.inputs); err != nil {
 		return err
 	}
-	return s.outputsOfRun(ctx, d, r)
+	_, err = s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs)
+	return err
 }
 
 // earlier finds the n-th run before the one that the workspace shows. For a removed workspace it counts from the latest
@@ -209,28 +219,107 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	return "", unknown
 }
 
-// outcomeOf converts the report of a task to its outcome.
-func outcomeOf(t *runview.TaskReport) outcome {
-	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration.Duration()}
-	switch t.State {
-	case runview.TaskCached, runview.TaskSuccess:
-		k.state, k.ended = string(runview.TaskSuccess), t.Key != ""
-	case runview.TaskFailed, runview.TaskError:
-		k.ended = t.Duration > 0
+// tellAll notes what is known of all tasks of a report.
+func (d *side) tellAll() {
+	for i := range d.told.report.Tasks {
+		d.tell(&d.told.report.Tasks[i])
 	}
-	return k
 }
 
-// tell keeps why a task has ended without success.
+// tell notes the outcome of a task: in a run, or else its cached result.
 func (d *side) tell(t *runview.TaskReport) {
-	switch t.State {
-	case runview.TaskSuccess, runview.TaskCached:
-		return
+	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration.Duration(), ended: t.HasFailed() && t.Duration > 0}
+	if succeeded(t) {
+		k.state, k.ended = string(runview.TaskSuccess), t.Key != ""
+	} else {
+		if d.why == nil {
+			d.why = map[string]string{}
+		}
+		d.why[t.Task] = truncate(strings.Join(t.Notes(), ", "))
 	}
-	if d.why == nil {
-		d.why = map[string]string{}
+	switch {
+	case d.told.isRun:
+		d.tasks[t.Task] = k
+	case succeeded(t):
+		k.state = ""
+		d.tasks[t.Task] = k
+	default:
+		delete(d.tasks, t.Task)
 	}
-	d.why[t.Task] = truncate(strings.Join(t.Notes(), ", "))
+}
+
+// succeeded reports whether a task has a result, be it from the cache.
+func succeeded(t *runview.TaskReport) bool {
+	return t.State == runview.TaskCached || t.State == runview.TaskSuccess
+}
+
+// lookUp looks up the executions of the tasks for which wants is true, and of those whose outputs only their executions know.
+func (s Stores) lookUp(ctx context.Context, d *side, wants func(task string) bool) error {
+	if d.told.report != nil {
+		if err := s.complete(ctx, d, wants); err != nil {
+			return err
+		}
+	}
+	if d.told.isRun {
+		return s.outputsOfRun(ctx, d)
+	}
+	var list []*cached
+	for i := range d.told.next {
+		if c := &d.told.next[i]; wants(c.name) {
+			list = append(list, c)
+		}
+	}
+	took := make([]time.Duration, len(list))
+	err := parallel.AtMost(ctx, s.Runs.Lookups, len(list), func(ctx context.Context, k int) (err error) {
+		took[k], err = s.took(ctx, list[k])
+		return err
+	})
+	for k, c := range list {
+		d.tasks[c.name] = outcome{execution: c.execution, duration: took[k], ended: took[k] >= 0}
+	}
+	return err
+}
+
+// complete adds to some tasks of a run, and to those with open outputs, what only their executions hold.
+func (s Stores) complete(ctx context.Context, d *side, wants func(task string) bool) error {
+	tasks := d.told.report.Tasks
+	var at []int
+	var part []runview.TaskReport
+	for i := range tasks {
+		if t := &tasks[i]; t.ExecutionID != "" && (wants(t.Task) || d.isOpen(t)) {
+			at, part = append(at, i), append(part, *t)
+		}
+	}
+	if err := s.Runs.Complete(ctx, d.told.report, part); err != nil {
+		return err
+	}
+	for k, i := range at {
+		tasks[i] = part[k]
+		d.tell(&tasks[i])
+	}
+	return nil
+}
+
+// took returns how long the execution of a cached result took; -1: it was removed meanwhile.
+func (s Stores) took(ctx context.Context, c *cached) (time.Duration, error) {
+	h, err := objectstore.ParseHash(c.task)
+	if err != nil {
+		return -1, err
+	}
+	e, err := s.Executions.FindTask(ctx, h, c.execution)
+	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, err
+	}
+	return e.CompletedAt.Sub(e.StartedAt), nil
+}
+
+// isOpen reports whether a run made an output that its snapshot lacks.
+func (d *side) isOpen(t *runview.TaskReport) bool {
+	_, named := d.outputs.leaves[t.Task]
+	return d.told.isRun && succeeded(t) && !named
 }
 
 // lacks says why a task has no output; "" if nothing is known.
@@ -298,10 +387,7 @@ func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
 
 // outputsOfRun finds the outputs of a run: for each successful task the output in the run's snapshot, or else the
 // output of the task's execution. An output that the workspace held for a failed task does not belong to the run.
-func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) error {
-	if _, err := s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs); err != nil {
-		return err
-	}
+func (s Stores) outputsOfRun(ctx context.Context, d *side) error {
 	kinds := map[string]record.Kind{}
 	if d.pkg != nil {
 		for i := range d.pkg.Tasks {
@@ -309,13 +395,11 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) er
 		}
 	}
 	var open []*runview.TaskReport
-	for i := range r.Tasks {
-		t := &r.Tasks[i]
-		_, named := d.outputs.leaves[t.Task]
-		switch good := t.State == runview.TaskCached || t.State == runview.TaskSuccess; {
-		case !good:
+	for i := range d.told.report.Tasks {
+		t := &d.told.report.Tasks[i]
+		if !succeeded(t) {
 			delete(d.outputs.leaves, t.Task)
-		case !named:
+		} else if d.isOpen(t) {
 			open = append(open, t)
 		}
 	}
@@ -400,35 +484,21 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 			d.inputs.leaves[next.Inputs[i].Name] = next.Inputs[i].Leaf
 		}
 	}
-	g, err := graph.New(next.Package)
-	if err != nil {
-		return err
-	}
-	x := s.Executions.WithObjects(next.Objects)
-	found := make([]*executions.Hit, g.Len())
-	err = next.Planner.Keys(ctx, g, func(i int32, key *executions.Key) (*plan.Produced, error) {
-		if key == nil {
-			return nil, nil
-		}
-		a, err := x.Lookup(ctx, *key)
-		if err != nil || a.Hit == nil {
-			return nil, err
-		}
-		found[i] = a.Hit
-		return &plan.Produced{Output: a.Hit.Output, Size: a.Hit.Size}, nil
-	})
+	results, err := next.Planner.Results(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", d, err)
 	}
-	d.outputs = datasets{leaves: map[string]record.Leaf{}, open: map[string]bool{}}
-	for i, hit := range found {
-		t := &next.Package.Tasks[i]
-		if hit == nil {
+	d.outputs = datasets{leaves: make(map[string]record.Leaf, len(results)), open: map[string]bool{}}
+	d.told.next = make([]cached, 0, len(results))
+	for i := range results {
+		t, r := &next.Package.Tasks[i], &results[i]
+		if r.ExecutionID == "" {
 			d.outputs.open[t.Name] = true
 			continue
 		}
-		d.outputs.leaves[t.Name] = leafOf(t.Output, hit.Output, hit.Size)
-		d.tasks[t.Name] = outcome{execution: hit.ExecutionID, duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt), ended: true}
+		d.outputs.leaves[t.Name] = leafOf(t.Output, r.Output, r.Size)
+		d.tasks[t.Name] = outcome{execution: r.ExecutionID}
+		d.told.next = append(d.told.next, cached{t.Name, t.Task, r.ExecutionID})
 	}
 	return nil
 }

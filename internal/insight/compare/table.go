@@ -82,7 +82,9 @@ var ErrNoColumn = errors.New("there is no such column")
 func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table, error) {
 	read := make([]*side, len(sides))
 	err := parallel.Each(ctx, len(sides), func(ctx context.Context, i int) (err error) {
-		read[i], err = s.read(ctx, sides[i])
+		if read[i], err = s.read(ctx, sides[i]); err == nil {
+			err = s.lookUp(ctx, read[i], func(string) bool { return true })
+		}
 		return err
 	})
 	if err != nil {

@@ -203,8 +203,8 @@ func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
 	return "", &human.UnknownError{What: "run", Name: prefix, Known: known}
 }
 
-// InUse returns the runs whose executions a workspace protects: its own runs (only the current and the active run are
-// kept), and the imported run that its state names. Further imported runs are history.
+// InUse returns the runs whose executions a workspace protects: its own runs (only the current, the proven and the active run
+// are kept), and the imported run that its state names. Further imported runs are history.
 func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
