@@ -1,6 +1,10 @@
 package tree
 
-import "os"
+import (
+	"path/filepath"
+
+	"e3/internal/host/beneath"
+)
 
 // Header is the beginning of every directory object, for tests.
 const Header = header
@@ -24,11 +28,16 @@ func (f *keptFolder) doubtful() bool {
 
 // Believe takes the present state of the file at path for the one that was written as name.
 func (k *Kept) Believe(path, name string) {
-	info, err := os.Lstat(path)
+	dir, err := beneath.Open(filepath.Dir(path))
+	if err != nil {
+		panic(err)
+	}
+	defer dir.Close()
+	now, err := dir.Stamp(filepath.Base(path))
 	if err != nil {
 		panic(err)
 	}
 	file := k.folder.files[name]
-	file.stamp = stampOf(info)
+	file.stamp = stampOf(&now)
 	k.folder.files[name] = file
 }

@@ -93,15 +93,17 @@ type keptFile struct {
 	size       int64
 	space      int64 // of its blocks, when it was written
 	executable bool
-	stamp      keptStamp
+	stamp      fileStamp
 	doubtful   bool // the stamp is too young to show every later change
 }
 
-// keptStamp holds attributes of a file that change when its content changes. The zero value is no state.
-type keptStamp struct {
+// fileStamp holds attributes of a file that change when its content changes. The zero value is no state.
+type fileStamp struct {
 	inode        uint64
 	mtime, ctime int64 // nanoseconds since 1970
 }
+
+func stampOf(s *beneath.Stamp) fileStamp { return fileStamp{s.Inode, s.Modified, s.Changed} }
 
 func newKeptFolder() *keptFolder {
 	return &keptFolder{folders: map[string]*keptFolder{}, files: map[string]keptFile{}, links: map[string]string{}}
@@ -332,7 +334,7 @@ func prune(d *renewedDir, t Entries) (map[string]bool, error) {
 func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptFile, now *keptFolder) {
 	untouched := false
 	if there {
-		untouched = old.stamp != keptStamp{} && old.is(d.Dir, e.Name, r.o.perm(old.executable))
+		untouched = old.stamp != fileStamp{} && old.is(d.Dir, e.Name, r.o.perm(old.executable))
 	}
 	same := untouched && old.hash == e.Hash && old.executable == e.Executable && old.size == e.Size
 	if same && !old.doubtful {
@@ -357,8 +359,8 @@ func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptF
 
 // is tells whether the file has not changed.
 func (f *keptFile) is(in *beneath.Dir, name string, perm fs.FileMode) bool {
-	info, err := in.Lstat(name)
-	return err == nil && info.Mode() == perm && info.Size() == f.size && single(info) && stampOf(info) == f.stamp
+	now, err := in.Stamp(name)
+	return err == nil && now.Mode == perm && now.Size == f.size && now.Links == 1 && stampOf(&now) == f.stamp
 }
 
 // write writes a file. there tells whether the file exists: it may have the same content after all; otherwise its
@@ -397,14 +399,14 @@ func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (k
 
 // made describes a file that was just written.
 func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
-	info, err := d.Lstat(e.Name)
+	now, err := d.Stamp(e.Name)
 	if err != nil {
 		return keptFile{}, err
 	}
-	if info.Size() != e.Size {
-		return keptFile{}, &objectstore.CorruptError{Want: e.Hash, Size: info.Size()}
+	if now.Size != e.Size {
+		return keptFile{}, &objectstore.CorruptError{Want: e.Hash, Size: now.Size}
 	}
-	return keptFile{hash: e.Hash, size: e.Size, space: spaceOf(info), executable: e.Executable, stamp: stampOf(info)}, nil
+	return keptFile{hash: e.Hash, size: e.Size, space: now.Space, executable: e.Executable, stamp: stampOf(&now)}, nil
 }
 
 // link checks all links of the tree and makes the missing ones.

@@ -119,7 +119,7 @@ func (d *keptDecoder) folder(depth int) *keptFolder {
 		if flags := d.take(1); flags != nil {
 			file.executable, file.doubtful = flags[0]&1 != 0, flags[0]&2 != 0
 		}
-		file.stamp = keptStamp{inode: d.fixed(), mtime: int64(d.fixed()), ctime: int64(d.fixed())}
+		file.stamp = fileStamp{inode: d.fixed(), mtime: int64(d.fixed()), ctime: int64(d.fixed())}
 		f.files[name] = file
 	}
 	for n := d.number(); n > 0 && !d.bad; n-- {
