@@ -147,6 +147,19 @@ func TestFollowMakesOneChain(t *testing.T) {
 	}
 }
 
+// TestFollowAllocates bounds what an unchanged file costs: the entry of a listing, its name, and that again for the system.
+func TestFollowAllocates(t *testing.T) {
+	f := newFollowed(t.TempDir())
+	const files = 2000
+	for i := range files {
+		f.write(t, fmt.Sprintf("%d/%d", i%20, i), "file")
+	}
+	f.follow(t)
+	if got := testing.AllocsPerRun(3, func() { f.follow(t) }) / files; got > 4 {
+		t.Errorf("%.1f allocations for each unchanged file, want at most 4", got)
+	}
+}
+
 // TestFollowYoung: a file that was read when its times could still stay the same after a change is read again.
 func TestFollowYoung(t *testing.T) {
 	f := newFollowed(t.TempDir())

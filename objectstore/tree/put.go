@@ -221,16 +221,16 @@ func (p *putter) some(d *putDir, files []putFile) {
 	p.group.Go(func() (err error) {
 		for _, f := range files {
 			at, known, fault := p.look(d, f)
-			store := func() error {
-				if fault == nil && !known {
-					fault = p.file(d, f.index, at)
+			if fault != nil || known {
+				fault = p.done(d, fault)
+			} else {
+				store := func() error { return p.done(d, p.file(d, f.index, at)) }
+				if len(files) > 1 && p.group.TryGo(store) {
+					continue
 				}
-				return p.done(d, fault)
+				fault = store()
 			}
-			if fault == nil && !known && len(files) > 1 && p.group.TryGo(store) {
-				continue
-			}
-			if fault := store(); err == nil {
+			if err == nil {
 				err = fault
 			}
 		}
