@@ -10,20 +10,9 @@ import (
 const Header = header
 
 // Doubtful tells whether a file is too young to show every change.
-func (k *Kept) Doubtful() bool { return k.folder.doubtful() }
-
-func (f *keptFolder) doubtful() bool {
-	for _, file := range f.files {
-		if file.doubtful {
-			return true
-		}
-	}
-	for _, sub := range f.folders {
-		if sub.doubtful() {
-			return true
-		}
-	}
-	return false
+func (k *Kept) Doubtful() (doubtful bool) {
+	k.root.each(func(e *keptEntry) { doubtful = doubtful || e.doubtful })
+	return doubtful
 }
 
 // Believe takes the present state of the file at path for the one that was written as name.
@@ -37,7 +26,9 @@ func (k *Kept) Believe(path, name string) {
 	if err != nil {
 		panic(err)
 	}
-	file := k.folder.files[name]
-	file.stamp = stampOf(&now)
-	k.folder.files[name] = file
+	k.root.each(func(e *keptEntry) {
+		if e.Name == name {
+			e.stamp = stampOf(&now)
+		}
+	})
 }

@@ -531,7 +531,7 @@ func retry(call func() (int, error)) (int, error) {
 // Stamp is Lstat without an fs.FileInfo for each entry: a folder can have very many.
 func (d *Dir) Stamp(rel string) (Stamp, error) {
 	var info fileInfo
-	if d.confined || !valid(rel) || strings.IndexByte(rel, '/') >= 0 {
+	if !valid(rel) || strings.IndexByte(rel, '/') >= 0 {
 		found, err := d.Lstat(rel)
 		if err != nil {
 			return Stamp{}, err
@@ -543,7 +543,12 @@ func (d *Dir) Stamp(rel string) (Stamp, error) {
 	if err == nil {
 		defer d.release()
 		for {
-			if err = unix.Fstatat(at, rel, &info.st, unix.AT_SYMLINK_NOFOLLOW); err != unix.EINTR {
+			if d.confined {
+				err = info.look(at, rel)
+			} else {
+				err = unix.Fstatat(at, rel, &info.st, unix.AT_SYMLINK_NOFOLLOW)
+			}
+			if err != unix.EINTR {
 				break
 			}
 		}
