@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -60,11 +63,16 @@ func (b *bench) oneFolder(name string, files int) error {
 		return err
 	}
 	row(name+", first start", cold, 0, 0, mebibytes(coldMemory))
-	killed, killedMemory, err := b.afterKill(project, files)
-	if err != nil {
-		return err
+	for when, reached := range map[string]func(repo string, out io.Reader) error{
+		"while files were stored": func(repo string, _ io.Reader) error { return stored(repo, files/4) },
+		"in its first checkout":   func(_ string, out io.Reader) error { return said(out, " started") },
+	} {
+		killed, memory, err := b.afterKill(project, reached)
+		if err != nil {
+			return err
+		}
+		row(name+", first start after one that was killed "+when+" (undisturbed)", killed, cold, 1.1, mebibytes(memory))
 	}
-	row(name+", first start after one that was killed (undisturbed)", killed, cold, 1.1, mebibytes(killedMemory))
 
 	before, err := b.makeFiles(fmt.Sprint("before-", files))
 	if err != nil {
@@ -116,8 +124,10 @@ func (b *bench) oneFolder(name string, files int) error {
 
 func mebibytes(kib int64) string { return fmt.Sprintf("%d MiB", kib>>10) }
 
-// afterKill kills a first start of another repository when a quarter of the files is stored, and measures the next start.
-func (b *bench) afterKill(project string, files int) (time.Duration, int64, error) {
+// afterKill kills a first start of another repository when reached returns, and measures the next start.
+func (b *bench) afterKill(project string, reached func(repo string, out io.Reader) error) (time.Duration, int64, error) {
+	repo := filepath.Join(project, "killed")
+	defer os.RemoveAll(repo)
 	for _, args := range [][]string{{"init", "killed"}, {"workspace", "create", "killed", "w"}} {
 		if _, _, err := timed(project, append([]string{b.e3}, args...)...); err != nil {
 			return 0, 0, err
@@ -125,25 +135,43 @@ func (b *bench) afterKill(project string, files int) (time.Duration, int64, erro
 	}
 	cmd := exec.Command(b.e3, "start", "-f", "e3.yaml", "killed", "w")
 	cmd.Dir = project
-	if err := cmd.Start(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		return 0, 0, err
 	}
-	for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(10 * time.Millisecond) {
-		found, err := filepath.Glob(filepath.Join(project, "killed", ".e3", "objects", "??", "*"))
-		if err != nil {
-			return 0, 0, err
-		}
-		if len(found) >= files/4 {
-			break
-		}
+	err = errors.Join(reached(repo, out), cmd.Process.Kill())
+	if cmd.Wait() == nil {
+		err = errors.Join(err, errors.New("the start ended before it was killed"))
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	if err != nil {
 		return 0, 0, err
-	}
-	if err := cmd.Wait(); err == nil {
-		return 0, 0, errors.New("the start ended before it was killed")
 	}
 	return timed(project, b.e3, "start", "-f", "e3.yaml", "killed", "w")
+}
+
+// stored waits until a repository has n objects.
+func stored(repo string, n int) error {
+	for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(10 * time.Millisecond) {
+		found, err := filepath.Glob(filepath.Join(repo, ".e3", "objects", "??", "*"))
+		if err != nil || len(found) >= n {
+			return err
+		}
+	}
+	return fmt.Errorf("%s has not got %d objects within 5 minutes", repo, n)
+}
+
+// said waits until a program prints a line with a text.
+func said(out io.Reader, text string) error {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return nil
+		}
+	}
+	return errors.Join(lines.Err(), fmt.Errorf("the program ended without %q", text))
 }
 
 // makeFiles makes 10,000 small files, and leaves them, because deleted files would slow the next ones down.

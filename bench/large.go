@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"e3/internal/host/room"
 )
 
 // A spent is what one run of a program took.
@@ -51,6 +53,7 @@ func (b *bench) large() error {
 	for name, part := range map[string]func() error{
 		"large file":   func() error { return b.largeFile("noise", func(path string) error { return random(path, size) }) },
 		"large holes":  func() error { return b.largeFile("holes", func(path string) error { return holes(path, 4*size) }) },
+		"large input":  func() error { return b.largeInput(size / 2) },
 		"large folder": b.largeFolder,
 		"large beside": b.besideWriter,
 	} {
@@ -111,6 +114,42 @@ func (b *bench) largeFile(what string, fill func(path string) error) error {
 		return err
 	}
 	versus(fmt.Sprintf("large file, %d MiB of %s (openssl)", fi.Size()>>20, what), e3, peer, 1.3, "repository "+disk+" MiB")
+	return nil
+}
+
+// largeInput compares the processor time of a first start with two tasks that read one file with that of their commands.
+func (b *bench) largeInput(size int64) error {
+	for _, where := range []string{"open", "closed"} {
+		if where == "closed" && !room.Possible() {
+			continue
+		}
+		dir := filepath.Join(b.dir, "large-input")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		def := "e3: 1\nname: bench\nroom: " + where + "\ninputs: {large: {file: large}}\n" +
+			"tasks:\n  t: {in: [large], out: n, matrix: {i: [1, 2]}, run: 'md5sum < \"$large\" > \"$out\"'}\n"
+		if err := errors.Join(random(filepath.Join(dir, "large"), size), os.WriteFile(filepath.Join(dir, "e3.yaml"), []byte(def), 0o644)); err != nil {
+			return err
+		}
+		var e3, peer []time.Duration
+		for range b.rounds {
+			p, err := spend(dir, "sh", "-c", "md5sum < large; md5sum < large")
+			if err != nil {
+				return err
+			}
+			s, err := spend(dir, b.e3, "start", "-f", "e3.yaml")
+			if err != nil {
+				return err
+			}
+			e3, peer = append(e3, s.cpu), append(peer, p.cpu)
+			if err := os.RemoveAll(filepath.Join(dir, ".e3")); err != nil {
+				return err
+			}
+		}
+		row(fmt.Sprintf("large input, %d MiB, two readers, %s, CPU (the commands)", size>>20, where), median(e3), median(peer), 1.2, "where the disk shares blocks")
+	}
 	return nil
 }
 

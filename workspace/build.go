@@ -168,10 +168,11 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
-		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Location(), Sum: in.Sum, Columns: in.Columns, Except: in.LeftOut, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
-		if k := known[l.Name]; k != nil && k.Source == l.Source && k.Location == l.Location {
-			l.Leaf, l.Files, l.Seen = k.Leaf, k.Files, k.Seen
+		l := record.LinkInput{Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+		if k := known[in.Name]; k != nil && k.Source == sources[in.Kind] && k.Location == in.Location() {
+			l = *k // all that is remembered
 		}
+		l.Name, l.Source, l.Location, l.Sum, l.Columns, l.Except = in.Name, sources[in.Kind], in.Location(), in.Sum, in.Columns, in.LeftOut
 		list = append(list, l)
 	}
 	return list

@@ -2,9 +2,11 @@ package workspace_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +43,34 @@ func (p *place) seen(input string) map[string]int64 {
 	for _, f := range l.Inputs[i].Files {
 		times[f.Path] = f.Stat.Seen
 	}
+	if memory := l.Inputs[i].Folder; len(memory) > 0 {
+		seenIn(memory[32:], "", times)
+	}
 	return times
+}
+
+// seenIn reads the entries of a memory of a directory (doc/format.md, "Memory of a directory").
+func seenIn(entries []byte, rel string, times map[string]int64) {
+	text := func() []byte {
+		n, width := binary.Uvarint(entries)
+		text := entries[width : width+int(n)]
+		entries = entries[width+int(n):]
+		return text
+	}
+	for len(entries) > 0 {
+		kind := entries[0]
+		entries = entries[1:]
+		at := path.Join(rel, string(text()))
+		switch kind {
+		case 0:
+			seenIn(text()[32:], at, times)
+		case 1:
+			times[at] = int64(binary.LittleEndian.Uint64(entries[65:]))
+			entries = entries[73:]
+		case 2:
+			text()
+		}
+	}
 }
 
 // age sets the times of a file back, so that its next reading proves its content.
@@ -94,7 +123,9 @@ func TestFollowReadsWhatLooksChanged(t *testing.T) {
 		p.write(name, name)
 	}
 	p.age("a.txt", "b.txt", "d/x", "d/sub/y")
-	p.deploy("inputs: {a: {file: a.txt}, b: {file: b.txt}, d: {dir: d}}", "tasks: {t: {in: [a, b, d], out: o, run: cat $a $b $d/x $d/sub/y}}")
+	const inputs = "inputs: {a: {file: a.txt}, b: {file: b.txt}, d: {dir: d}}"
+	const tasks = "tasks: {t: {in: [a, b, d], out: o, run: cat $a $b $d/x $d/sub/y}}"
+	p.deploy(inputs, tasks)
 	n := p.commands()
 	p.start()
 	before := map[string]map[string]int64{"a": p.seen("a"), "b": p.seen("b"), "d": p.seen("d")}
@@ -130,6 +161,9 @@ func TestFollowReadsWhatLooksChanged(t *testing.T) {
 	p.age("d/sub/y")
 	p.start()
 	check("touched in the directory", 1, "sub/y")
+	p.write("e3.yaml", strings.Join([]string{"e3: 1", "name: p", inputs, tasks, "# edited"}, "\n"))
+	p.start()
+	check("the package file was edited", 1)
 	p.write("b.txt", "other")
 	p.start()
 	check("edited", 2, "b.txt")

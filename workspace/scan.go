@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -226,33 +227,8 @@ func (s *scan) refresh(ctx context.Context, h objectstore.Hash) bool {
 
 // dir reads a directory.
 func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
-	known := make(map[string]*record.LinkFile, len(in.Files))
-	for i := range in.Files {
-		known[in.Files[i].Path] = &in.Files[i]
-	}
-	var mu sync.Mutex
-	except := exceptOf(in)
 	var usual []string
-	opts := dirtree.PutOptions{Filter: takesIn(except, func(rel string) {
-		mu.Lock()
-		defer mu.Unlock()
-		usual = append(usual, in.Location+"/"+rel)
-	})}
-	files := make([]record.LinkFile, 0, len(in.Files))
-	keep := func(rel string, info fs.FileInfo, stat record.FileStat, h objectstore.Hash) {
-		mu.Lock()
-		defer mu.Unlock()
-		files = append(files, record.LinkFile{Path: rel, Stat: stat, Hash: h, Executable: info.Mode()&0o111 != 0})
-	}
-	opts.Known = func(rel string, info fs.FileInfo) (objectstore.Info, bool) {
-		f := known[rel]
-		stat := fileStat(info)
-		if f == nil || !proves(f.Stat, stat) || s.verify && !s.refresh(ctx, f.Hash) {
-			return objectstore.Info{}, false
-		}
-		keep(rel, info, f.Stat, f.Hash)
-		return objectstore.Info{Hash: f.Hash, Size: stat.Size}, true
-	}
+	opts := dirtree.PutOptions{Filter: takesIn(exceptOf(in), func(rel string) { usual = append(usual, in.Location+"/"+rel) })}
 	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
 	if info, err := os.Stat(path); err != nil {
 		return record.Leaf{}, err
@@ -260,19 +236,18 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		return record.Leaf{}, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 	}
 	for try := 1; ; try++ {
-		files, usual = files[:0], usual[:0]
-		seen := s.states.Now().UnixNano()
-		opts.Record = func(rel string, info fs.FileInfo, stored objectstore.Info) {
-			stat := fileStat(info)
-			stat.Seen = seen
-			s.touched.Store(true)
-			keep(rel, info, stat, stored.Hash)
+		usual = nil
+		past := dirtree.Past{Memory: in.Folder, Seen: s.states.Now().UnixNano()}
+		if s.verify {
+			past.Trusts = func(h objectstore.Hash) bool { return s.refresh(ctx, h) }
 		}
-		h, _, err := dirtree.Put(ctx, s.states.Objects, path, opts)
+		h, memory, _, err := dirtree.Follow(ctx, s.states.Objects, path, past, opts)
 		if err == nil {
-			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
 			slices.Sort(usual)
-			in.Files, in.Usual = files, usual
+			if !bytes.Equal(memory, in.Folder) {
+				s.touched.Store(true)
+			}
+			in.Folder, in.Usual = memory, usual
 			return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
 		}
 		var changed *objectstore.ChangedError

@@ -11,9 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -249,39 +247,6 @@ func TestBuild(t *testing.T) {
 	}
 	if _, err := tree.Build(t.Context(), s, []tree.Placed{{Path: strings.Repeat("d/", 300) + "f"}}); err == nil {
 		t.Error("a tree that is too deep was built")
-	}
-}
-
-func TestKnownFiles(t *testing.T) {
-	s := new(objectstoretest.Mem)
-	src := t.TempDir()
-	example.write(t, src)
-	var mu sync.Mutex
-	cache := map[string]objectstore.Info{}
-	o := tree.PutOptions{
-		Known: func(rel string, fi fs.FileInfo) (objectstore.Info, bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			info, ok := cache[rel]
-			return info, ok && info.Size == fi.Size()
-		},
-		Record: func(rel string, fi fs.FileInfo, info objectstore.Info) {
-			mu.Lock()
-			defer mu.Unlock()
-			cache[rel] = info
-		},
-	}
-	first, stats := putTree(t, s, src, o)
-	if stats.Read != 8 || len(cache) != 8 {
-		t.Errorf("first: %d files read, %d recorded, want 8", stats.Read, len(cache))
-	}
-	second, stats := putTree(t, s, src, o)
-	if stats.Read != 0 || second != first {
-		t.Errorf("second: %d files read, want 0; %s, want %s", stats.Read, second, first)
-	}
-	os.WriteFile(filepath.Join(src, "a.txt"), []byte("longer"), 0o666)
-	if third, stats := putTree(t, s, src, o); stats.Read != 1 || third == first {
-		t.Errorf("third: %d files read, want 1; %s", stats.Read, third)
 	}
 }
 
@@ -548,62 +513,4 @@ func TestDiskRoundTrip(t *testing.T) {
 		}
 	})
 	checkAll(t, d)
-}
-
-// More files than one worker looks up at a time, of which some are known, some have changed, and one is gone.
-func TestPutKnownInBatches(t *testing.T) {
-	base := t.TempDir()
-	src := filepath.Join(base, "src")
-	const n = 300
-	for i := range n {
-		path := filepath.Join(src, fmt.Sprint(i%2), fmt.Sprint(i))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, fmt.Append(nil, "file ", i), 0o600|fs.FileMode(i%3/2*0o111)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var mu sync.Mutex
-	stored := map[string]objectstore.Info{}
-	d := sessionDir(t, base, time.Now())
-	record := func(rel string, fi fs.FileInfo, info objectstore.Info) {
-		if fi.Name() != path.Base(rel) || fi.Size() != info.Size || fi.IsDir() || !fi.Mode().IsRegular() {
-			t.Errorf("%s: the info is of %s with %d bytes and mode %v", rel, fi.Name(), fi.Size(), fi.Mode())
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		stored[rel] = info
-	}
-	want, stats := putTree(t, d, src, tree.PutOptions{Record: record})
-	if stats.Read != n || len(stored) != n {
-		t.Errorf("first: %d were read and %d recorded, want %d", stats.Read, len(stored), n)
-	}
-	first := maps.Clone(stored)
-	known := func(rel string, fi fs.FileInfo) (objectstore.Info, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		info, ok := first[rel]
-		return info, ok && fi.Size() == info.Size && len(path.Base(rel)) != 2
-	}
-	clear(stored)
-	got, stats := putTree(t, d, src, tree.PutOptions{Record: record, Known: known})
-	if got != want || stats.Read != 90 || len(stored) != 90 || stats.Files != n {
-		t.Errorf("again: %v with %d of %d files read, %d recorded; want the same tree, and 90 read", got, stats.Read, stats.Files, len(stored))
-	}
-	if err := os.Chmod(filepath.Join(src, "0", "2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ = putTree(t, d, src, tree.PutOptions{Record: record, Known: known}); got == want {
-		t.Error("a known file that is not executable any more: got the same tree")
-	}
-	var changed *objectstore.ChangedError
-	gone := sync.OnceFunc(func() { os.Remove(filepath.Join(src, "1", "99")) })
-	_, _, err := tree.Put(t.Context(), d, src, tree.PutOptions{Filter: func(string, fs.DirEntry) bool { return true }, Known: func(rel string, fi fs.FileInfo) (objectstore.Info, bool) {
-		gone()
-		return known(rel, fi)
-	}, Workers: 1})
-	if err != nil && !errors.As(err, &changed) {
-		t.Errorf("a file that goes meanwhile: got %v, want a *ChangedError or none", err)
-	}
 }

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,22 +11,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/format/beast2"
 	"e3/internal/host/beneath"
 	"e3/internal/host/stamp"
+	"e3/internal/parallel"
 	"e3/objectstore"
 )
 
 // A Kept is a checkout that commands use one after another: its state before the latest command began. Renew compares
 // this state with the directory, so that it writes only what differs.
 type Kept struct {
-	folder keptFolder
-	bytes  int64
-	usage  Usage
+	root  keptEntry
+	bytes int64
+	usage Usage
 }
 
 // Bytes is the size of the files in it, and Usage is what it takes on the disk.
@@ -50,72 +52,72 @@ func (u Usage) Half() Usage { return Usage{u.Files / 2, u.Bytes / 2} }
 // folderBytes are the blocks of a folder that has few entries.
 const folderBytes = 4096
 
-// count adds a folder to bytes and usage.
-func (k *Kept) count(f *keptFolder) {
-	k.usage = k.usage.Plus(Usage{int64(1 + len(f.files) + len(f.links)), folderBytes})
-	for _, file := range f.files {
-		k.bytes += file.size
-		k.usage.Bytes += file.space
-	}
-	for _, sub := range f.folders {
-		k.count(sub)
-	}
+// count sets bytes and usage.
+func (k *Kept) count() {
+	k.bytes, k.usage = 0, Usage{}
+	k.root.each(func(e *keptEntry) {
+		k.usage.Files++
+		switch e.Kind {
+		case KindDir:
+			k.usage.Bytes += folderBytes
+		case KindFile:
+			k.bytes += e.Size
+			k.usage.Bytes += e.space
+		}
+	})
 }
 
 // Folders lists the folders in it, relative to it: first "", which is the checkout itself.
-func (k *Kept) Folders() []string { return k.folder.list("", nil) }
+func (k *Kept) Folders() []string { return k.root.folders("", nil) }
 
-func (f *keptFolder) list(path string, all []string) []string {
+func (e *keptEntry) folders(path string, all []string) []string {
 	all = append(all, path)
-	for name, sub := range f.folders {
-		all = sub.list(filepath.Join(path, name), all)
+	for i := range e.entries {
+		if sub := &e.entries[i]; sub.Kind == KindDir {
+			all = sub.folders(filepath.Join(path, sub.Name), all)
+		}
 	}
 	return all
 }
 
 // Doubt makes the next Renew read every file again. It is for a checkout that may have lost bytes while its times
 // stayed, because the machine has been restarted.
-func (k *Kept) Doubt() { k.folder.doubt(true) }
+func (k *Kept) Doubt() { k.doubt(true) }
 
 // Trust makes the next Renew rely on the files that the latest Renew wrote, if their times have not changed, without
 // another read. It is for a folder that no other process can have had open meanwhile.
-func (k *Kept) Trust() { k.folder.doubt(false) }
+func (k *Kept) Trust() { k.doubt(false) }
 
-type keptFolder struct {
-	folders map[string]*keptFolder
-	files   map[string]keptFile
-	links   map[string]string
+func (k *Kept) doubt(doubtful bool) {
+	k.root.each(func(e *keptEntry) { e.doubtful = doubtful && e.Kind == KindFile })
 }
 
-// keptFile is a file whose content was written, and checked, by this package.
-type keptFile struct {
-	hash       objectstore.Hash
-	size       int64
-	space      int64 // of its blocks, when it was written
-	executable bool
-	stamp      keptStamp
-	doubtful   bool // the stamp is too young to show every later change
+// A keptEntry is an entry of a tree that is checked out.
+type keptEntry struct {
+	Entry
+	entries []keptEntry // of a folder, in tree order
+
+	// Of a file, whose content was written, and checked, by this package:
+	space    int64     // of its blocks, when it was written
+	stamp    fileStamp // what it had then
+	doubtful bool      // the stamp is too young to show every later change
 }
 
-// keptStamp holds attributes of a file that change when its content changes. The zero value is no state.
-type keptStamp struct {
+// each calls do with the entry and all below.
+func (e *keptEntry) each(do func(*keptEntry)) {
+	do(e)
+	for i := range e.entries {
+		e.entries[i].each(do)
+	}
+}
+
+// fileStamp holds attributes of a file that change when its content changes. The zero value is no state.
+type fileStamp struct {
 	inode        uint64
 	mtime, ctime int64 // nanoseconds since 1970
 }
 
-func newKeptFolder() *keptFolder {
-	return &keptFolder{folders: map[string]*keptFolder{}, files: map[string]keptFile{}, links: map[string]string{}}
-}
-
-func (f *keptFolder) doubt(doubtful bool) {
-	for name, file := range f.files {
-		file.doubtful = doubtful
-		f.files[name] = file
-	}
-	for _, sub := range f.folders {
-		sub.doubt(doubtful)
-	}
-}
+func stampOf(s *beneath.Stamp) fileStamp { return fileStamp{s.Inode, s.Modified, s.Changed} }
 
 // Renew makes dir, in an open directory, an exact checkout of the tree h, with modes as for CheckoutOptions.Fixed. dir is
 // absent, or a checkout that old describes and that a command has used since. No process may work in dir or have anything in
@@ -137,18 +139,19 @@ func renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 10_000_000
 	}
-	if old == nil {
-		old = &Kept{folder: *newKeptFolder()}
+	var before *keptEntry
+	if old != nil {
+		before = &old.root
 	}
 	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
 	r := &renewer{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
-	top := newKeptFolder()
+	k := &Kept{root: keptEntry{Entry: Entry{Kind: KindDir, Hash: h}}}
 	root, err := r.enter(in, dir)
 	if err == nil {
 		defer root.release()
 		root.users.Add(1) // for the making of links
-		err = r.walk(root, "", 0, h, &old.folder, top)
+		err = r.walk(root, "", 0, before, &k.root)
 	}
 	if waitErr := g.Wait(); waitErr != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = waitErr
@@ -163,22 +166,11 @@ func renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string
 	if err != nil {
 		return nil, err
 	}
-	k := &Kept{folder: *top}
-	k.folder.settle(seen)
-	k.count(&k.folder)
+	k.root.each(func(e *keptEntry) { // find the files whose times do not show every change after seen
+		e.doubtful = e.Kind == KindFile && !stamp.Settled(seen, e.stamp.mtime, e.stamp.ctime)
+	})
+	k.count()
 	return k, nil
-}
-
-// settle finds the files whose times do not show every change after seen.
-func (f *keptFolder) settle(seen int64) {
-	for name, file := range f.files {
-		if file.doubtful = !stamp.Settled(seen, file.stamp.mtime, file.stamp.ctime); file.doubtful {
-			f.files[name] = file
-		}
-	}
-	for _, sub := range f.folders {
-		sub.settle(seen)
-	}
 }
 
 // fileClock is the present time of the file system, in nanoseconds since 1970.
@@ -204,9 +196,8 @@ type renewer struct {
 	store   objectstore.Store
 	o       CheckoutOptions
 	group   *errgroup.Group
-	mu      sync.Mutex // guards the files of all folders
-	links   links      // links of the whole tree
-	missing []string   // links that are still to be made
+	links   links    // links of the whole tree
+	missing []string // links that are still to be made
 	entries int64
 }
 
@@ -246,31 +237,29 @@ func (r *renewer) enter(in *beneath.Dir, name string) (*renewedDir, error) {
 	return d, nil
 }
 
-// walk makes a folder a checkout of the tree h, and counts as a user of the folder. old describes its former content;
-// now gets its new content.
-func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash, old, now *keptFolder) error {
+// walk makes a folder a checkout of the tree now.Hash, and counts as a user of the folder. old describes its former content,
+// and is nil if that is not known; now gets the new content.
+func (r *renewer) walk(d *renewedDir, rel string, depth int, old, now *keptEntry) error {
 	defer d.release()
 	if depth > MaxDepth {
 		return tooDeep(rel)
 	}
-	t, err := r.o.read(r.ctx, r.store, h)
-	if err != nil {
-		return fmt.Errorf("directory %q: %w", orRoot(rel), err)
-	}
-	if r.entries += int64(len(t)); r.entries > r.o.MaxEntries {
-		return &Error{Path: orRoot(rel), Msg: fmt.Sprintf("there are more than %d entries", r.o.MaxEntries)}
-	}
-	there, err := prune(d, t)
-	if err != nil {
+	if old != nil && old.Hash == now.Hash {
+		now.entries = old.entries // as the object says, which need not be read
+	} else if err := r.read(rel, now); err != nil {
 		return err
 	}
-	for _, e := range t {
-		if err := r.ctx.Err(); err != nil {
+	if r.entries += int64(len(now.entries)); r.entries > r.o.MaxEntries {
+		return &Error{Path: orRoot(rel), Msg: fmt.Sprintf("there are more than %d entries", r.o.MaxEntries)}
+	}
+	found, err := r.look(d, old, now)
+	for i := range found {
+		if err = cmp.Or(err, r.ctx.Err()); err != nil {
 			return err
 		}
-		at := path.Join(rel, e.Name)
+		e := &now.entries[i]
 		if !filepath.IsLocal(e.Name) || filepath.Base(e.Name) != e.Name {
-			return &Error{Path: at, Msg: "this system cannot have such a name"}
+			return &Error{Path: path.Join(rel, e.Name), Msg: "this system cannot have such a name"}
 		}
 		switch e.Kind {
 		case KindDir:
@@ -278,21 +267,15 @@ func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash,
 			if err != nil {
 				return err
 			}
-			before := old.folders[e.Name]
-			if before == nil {
-				before = newKeptFolder()
-			}
-			made := newKeptFolder()
-			now.folders[e.Name] = made
-			if err := r.walk(sub, at, depth+1, e.Hash, before, made); err != nil {
+			if err := r.walk(sub, path.Join(rel, e.Name), depth+1, found[i].before, e); err != nil {
 				return err
 			}
 		case KindFile:
-			r.file(d, at, e, there[e.Name], old.files[e.Name], now)
+			r.file(d, rel, found[i], e)
 		case KindLink:
-			now.links[e.Name] = e.Target
+			at := path.Join(rel, e.Name)
 			r.links[at] = e.Target
-			if there[e.Name] {
+			if found[i].there {
 				if target, err := d.Readlink(e.Name); err == nil && target == filepath.FromSlash(e.Target) && !attributed(d.Dir, e.Name) {
 					continue
 				}
@@ -303,22 +286,76 @@ func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash,
 			r.missing = append(r.missing, at)
 		}
 	}
+	return err
+}
+
+// read gives a folder the entries of its directory object.
+func (r *renewer) read(rel string, now *keptEntry) error {
+	t, err := r.o.read(r.ctx, r.store, now.Hash)
+	if err != nil {
+		return fmt.Errorf("directory %q: %w", orRoot(rel), err)
+	}
+	now.entries = make([]keptEntry, len(t))
+	for i, e := range t {
+		now.entries[i].Entry = e
+	}
 	return nil
 }
 
+// A foundEntry is what there is of an entry before Renew changes anything in the folder.
+type foundEntry struct {
+	before    *keptEntry // nil if it was none of this kind
+	there     bool       // the name is taken
+	untouched bool       // the file is as before describes it
+}
+
+// look looks for the entries of a folder, and removes those that the tree does not have.
+func (r *renewer) look(d *renewedDir, old, now *keptEntry) ([]foundEntry, error) {
+	found := make([]foundEntry, len(now.entries))
+	if old != nil {
+		known := old.entries
+		for i := range found {
+			e := &now.entries[i]
+			for len(known) > 0 && beast2.CompareStrings(known[0].Name, e.Name) < 0 {
+				known = known[1:]
+			}
+			if len(known) > 0 && known[0].Name == e.Name && known[0].Kind == e.Kind {
+				found[i].before = &known[0]
+			}
+		}
+	}
+	var missing atomic.Int64
+	if err := parallel.Each(r.ctx, len(found), func(_ context.Context, i int) error {
+		f, e := &found[i], &now.entries[i]
+		here, err := d.Stamp(e.Name)
+		if f.there = !errors.Is(err, fs.ErrNotExist); !f.there {
+			missing.Add(1)
+		}
+		f.untouched = err == nil && f.before != nil && f.before.Kind == KindFile && f.before.is(&here, &r.o)
+		return nil
+	}); err != nil || d.HasEntries(len(found)-int(missing.Load())) {
+		return found, err
+	}
+	there, err := prune(d, now.entries)
+	for i := range found { // the system may take two names for one
+		found[i].there = there[now.entries[i].Name]
+		found[i].untouched = found[i].untouched && found[i].there
+	}
+	return found, err
+}
+
 // prune removes the entries of a folder that the tree does not have, and returns the names of the others.
-func prune(d *renewedDir, t Entries) (map[string]bool, error) {
+func prune(d *renewedDir, t []keptEntry) (map[string]bool, error) {
 	list, err := d.ReadDir()
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	wanted := make(map[string]bool, len(t))
-	for _, e := range t {
-		wanted[e.Name] = true
+	there := make(map[string]bool, len(t))
+	for i := range t {
+		there[t[i].Name] = false
 	}
-	there := make(map[string]bool, len(list))
 	for _, e := range list {
-		if wanted[e.Name()] {
+		if _, wanted := there[e.Name()]; wanted {
 			there[e.Name()] = true
 		} else if err := d.RemoveAll(e.Name()); err != nil {
 			return nil, err
@@ -327,46 +364,34 @@ func prune(d *renewedDir, t Entries) (map[string]bool, error) {
 	return there, nil
 }
 
-// file makes the file at rel, in d, that e describes. there tells whether the name is taken: by the file that old
-// describes, if the command has not touched it.
-func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptFile, now *keptFolder) {
-	untouched := false
-	if there {
-		untouched = old.stamp != keptStamp{} && old.is(d.Dir, e.Name, r.o.perm(old.executable))
-	}
-	same := untouched && old.hash == e.Hash && old.executable == e.Executable && old.size == e.Size
-	if same && !old.doubtful {
-		r.mu.Lock()
-		now.files[e.Name] = old
-		r.mu.Unlock()
+// file makes the file e in d, the folder at rel.
+func (r *renewer) file(d *renewedDir, rel string, found foundEntry, e *keptEntry) {
+	same, doubtful := found.untouched && found.before.Entry == e.Entry, found.untouched && found.before.doubtful
+	if same && !doubtful {
+		*e = *found.before
 		return
 	}
 	d.users.Add(1)
 	r.group.Go(func() error {
 		defer d.release()
-		made, err := r.write(d.Dir, e, there, untouched && !same && !old.doubtful, same)
-		if err != nil {
-			return fmt.Errorf("%s: %w", rel, err)
+		if err := r.write(d.Dir, e, found.there, found.untouched && !same && !doubtful, same); err != nil {
+			return fmt.Errorf("%s: %w", path.Join(rel, e.Name), err)
 		}
-		r.mu.Lock()
-		now.files[e.Name] = made
-		r.mu.Unlock()
 		return nil
 	})
 }
 
-// is tells whether the file has not changed.
-func (f *keptFile) is(in *beneath.Dir, name string, perm fs.FileMode) bool {
-	info, err := in.Lstat(name)
-	return err == nil && info.Mode() == perm && info.Size() == f.size && single(info) && stampOf(info) == f.stamp
+// is tells whether a file that was written has not changed.
+func (e *keptEntry) is(now *beneath.Stamp, o *CheckoutOptions) bool {
+	return e.stamp == stampOf(now) && now.Mode == o.perm(e.Executable) && now.Size == e.Size && now.Links == 1
 }
 
 // write writes a file. there tells whether the file exists: it may have the same content after all; otherwise its
 // inode, if untouched, can take the new content.
-func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (keptFile, error) {
+func (r *renewer) write(d *beneath.Dir, e *keptEntry, there, untouched, same bool) error {
 	perm := r.o.perm(e.Executable)
 	if same && !attributed(d, e.Name) && objectstore.Holds(r.ctx, d, e.Name, e.Hash) {
-		return r.made(d, e)
+		return e.made(d)
 	}
 	if untouched {
 		n, err := objectstore.Rewrite(r.ctx, r.store, e.Hash, d, e.Name, perm)
@@ -374,15 +399,15 @@ func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (k
 			err = &objectstore.CorruptError{Want: e.Hash, Size: n}
 		}
 		if err == nil {
-			return r.made(d, e)
+			return e.made(d)
 		}
 		if !errors.Is(err, objectstore.ErrInUse) {
-			return keptFile{}, err
+			return err
 		}
 	}
 	if there {
 		if err := d.RemoveAll(e.Name); err != nil {
-			return keptFile{}, err
+			return err
 		}
 	}
 	_, err := objectstore.Materialize(r.ctx, r.store, e.Hash, d, e.Name, perm)
@@ -390,21 +415,22 @@ func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (k
 		err = d.Chmod(e.Name, perm)
 	}
 	if err != nil {
-		return keptFile{}, err
+		return err
 	}
-	return r.made(d, e)
+	return e.made(d)
 }
 
 // made describes a file that was just written.
-func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
-	info, err := d.Lstat(e.Name)
+func (e *keptEntry) made(d *beneath.Dir) error {
+	now, err := d.Stamp(e.Name)
 	if err != nil {
-		return keptFile{}, err
+		return err
 	}
-	if info.Size() != e.Size {
-		return keptFile{}, &objectstore.CorruptError{Want: e.Hash, Size: info.Size()}
+	if now.Size != e.Size {
+		return &objectstore.CorruptError{Want: e.Hash, Size: now.Size}
 	}
-	return keptFile{hash: e.Hash, size: e.Size, space: spaceOf(info), executable: e.Executable, stamp: stampOf(info)}, nil
+	e.space, e.stamp = now.Space, stampOf(&now)
+	return nil
 }
 
 // link checks all links of the tree and makes the missing ones.

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"maps"
-	"slices"
+
+	"e3/objectstore"
 )
 
 // keptMagic begins an encoded Kept.
-const keptMagic = "e3kept\x00\x01"
+const keptMagic = "e3kept\x00\x02"
 
 var keptSums = crc32.MakeTable(crc32.Castagnoli)
 
@@ -19,7 +19,7 @@ var errKept = errors.New("not a description of a checkout")
 // Encode returns what DecodeKept reads. The bytes are useful only together with the checkout itself.
 func (k *Kept) Encode() []byte {
 	b := append(make([]byte, 0, 64+96*k.usage.Files), keptMagic...)
-	b = k.folder.encode(b)
+	b = k.root.encode(b)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, keptSums))
 }
 
@@ -27,31 +27,40 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func (f *keptFolder) encode(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(f.files)))
-	for name, file := range f.files {
-		b = append(appendText(b, name), file.hash[:]...)
-		b = binary.AppendUvarint(b, uint64(file.size))
-		b = binary.AppendUvarint(b, uint64(file.space))
-		flags := byte(0)
-		if file.executable {
-			flags |= 1
-		}
-		if file.doubtful {
-			flags |= 2
-		}
-		b = append(b, flags)
-		for _, n := range []uint64{file.stamp.inode, uint64(file.stamp.mtime), uint64(file.stamp.ctime)} {
-			b = binary.LittleEndian.AppendUint64(b, n)
-		}
+// encode appends a folder: its directory object, and its entries.
+func (e *keptEntry) encode(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, e.Hash[:]...), uint64(len(e.entries)))
+	for i := range e.entries {
+		b = e.entries[i].encodeIn(b)
 	}
-	b = binary.AppendUvarint(b, uint64(len(f.links)))
-	for name, target := range f.links {
-		b = appendText(appendText(b, name), target)
+	return b
+}
+
+// The flags of an entry, above its kind.
+const (
+	keptExecutable = 1 << 4
+	keptDoubtful   = 1 << 5
+)
+
+func (e *keptEntry) encodeIn(b []byte) []byte {
+	flags := byte(e.Kind)
+	if e.Executable {
+		flags |= keptExecutable
 	}
-	b = binary.AppendUvarint(b, uint64(len(f.folders)))
-	for _, name := range slices.Sorted(maps.Keys(f.folders)) {
-		b = f.folders[name].encode(appendText(b, name))
+	if e.doubtful {
+		flags |= keptDoubtful
+	}
+	b = appendText(append(b, flags), e.Name)
+	switch e.Kind {
+	case KindDir:
+		return e.encode(b)
+	case KindLink:
+		return appendText(b, e.Target)
+	}
+	b = binary.AppendUvarint(append(b, e.Hash[:]...), uint64(e.Size))
+	b = binary.AppendUvarint(b, uint64(e.space))
+	for _, n := range []uint64{e.stamp.inode, uint64(e.stamp.mtime), uint64(e.stamp.ctime)} {
+		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	return b
 }
@@ -63,11 +72,12 @@ func DecodeKept(b []byte) (*Kept, error) {
 		return nil, errKept
 	}
 	d := &keptDecoder{rest: b[len(keptMagic):body]}
-	k := &Kept{folder: *d.folder(0)}
+	k := &Kept{root: keptEntry{Entry: Entry{Kind: KindDir}}}
+	d.folder(&k.root, 0)
 	if d.bad || len(d.rest) > 0 {
 		return nil, errKept
 	}
-	k.count(&k.folder)
+	k.count()
 	return k, nil
 }
 
@@ -106,29 +116,42 @@ func (d *keptDecoder) fixed() uint64 {
 
 func (d *keptDecoder) text() string { return string(d.take(d.number())) }
 
-func (d *keptDecoder) folder(depth int) *keptFolder {
-	f := newKeptFolder()
-	if depth > MaxDepth+1 {
+func (d *keptDecoder) hash() (h objectstore.Hash) {
+	copy(h[:], d.take(uint64(len(h))))
+	return h
+}
+
+func (d *keptDecoder) folder(to *keptEntry, depth int) {
+	to.Hash = d.hash()
+	n := d.number()
+	if depth > MaxDepth+1 || n > uint64(len(d.rest)) {
 		d.bad = true
 	}
-	for n := d.number(); n > 0 && !d.bad; n-- {
-		name := d.text()
-		var file keptFile
-		copy(file.hash[:], d.take(uint64(len(file.hash))))
-		file.size, file.space = int64(d.number()), int64(d.number())
-		if flags := d.take(1); flags != nil {
-			file.executable, file.doubtful = flags[0]&1 != 0, flags[0]&2 != 0
+	if d.bad {
+		return
+	}
+	to.entries = make([]keptEntry, n)
+	for i := range to.entries {
+		if !d.bad {
+			d.entry(&to.entries[i], depth)
 		}
-		file.stamp = keptStamp{inode: d.fixed(), mtime: int64(d.fixed()), ctime: int64(d.fixed())}
-		f.files[name] = file
 	}
-	for n := d.number(); n > 0 && !d.bad; n-- {
-		name := d.text()
-		f.links[name] = d.text()
+}
+
+func (d *keptDecoder) entry(to *keptEntry, depth int) {
+	if flags := d.take(1); flags != nil {
+		to.Kind, to.Executable, to.doubtful = Kind(flags[0]&0xf), flags[0]&keptExecutable != 0, flags[0]&keptDoubtful != 0
 	}
-	for n := d.number(); n > 0 && !d.bad; n-- {
-		name := d.text()
-		f.folders[name] = d.folder(depth + 1)
+	to.Name = d.text()
+	switch to.Kind {
+	case KindDir:
+		d.folder(to, depth+1)
+	case KindLink:
+		to.Target = d.text()
+	case KindFile:
+		to.Hash, to.Size, to.space = d.hash(), int64(d.number()), int64(d.number())
+		to.stamp = fileStamp{inode: d.fixed(), mtime: int64(d.fixed()), ctime: int64(d.fixed())}
+	default:
+		d.bad = true
 	}
-	return f
 }

@@ -1,8 +1,10 @@
 package tree_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -133,6 +135,10 @@ func TestRenew(t *testing.T) {
 		func(dir string) error {
 			return errors.Join(os.Remove(filepath.Join(dir, "a")), os.Mkdir(filepath.Join(dir, "a"), 0o755))
 		},
+		func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "z")) }, // as many entries
+		func(dir string) error {
+			return errors.Join(os.Rename(filepath.Join(dir, "l"), filepath.Join(dir, "d", "z")), os.Rename(filepath.Join(dir, "d", "e"), filepath.Join(dir, "l")))
+		},
 	} {
 		for from, first := range keptTrees {
 			for to, second := range keptTrees {
@@ -170,11 +176,14 @@ func inode(t *testing.T, path string) uint64 {
 // settle renews a checkout until its times prove its content, and returns the inodes of two files.
 func (k *keeper) settle(t *testing.T, h objectstore.Hash) (a, b uint64) {
 	t.Helper()
-	for {
-		k.renew(t, h)
-		if !k.kept.Doubtful() {
-			return inode(t, filepath.Join(k.dir, "a")), inode(t, filepath.Join(k.dir, "b"))
-		}
+	k.unchanged(t, h)
+	return inode(t, filepath.Join(k.dir, "a")), inode(t, filepath.Join(k.dir, "b"))
+}
+
+// unchanged renews until times prove that every file is as it was written.
+func (k *keeper) unchanged(t *testing.T, h objectstore.Hash) {
+	t.Helper()
+	for k.renew(t, h); k.kept.Doubtful(); k.renew(t, h) {
 	}
 }
 
@@ -235,6 +244,59 @@ func TestRenewKeepsInodes(t *testing.T) {
 	k.renew(t, two)
 	if inode(t, path) == a || string(mapped) != "one" {
 		t.Errorf("a file that is mapped took other content: %q", mapped)
+	}
+}
+
+// reads counts what is read of a store.
+type reads struct {
+	*objectstore.Dir
+	opened map[objectstore.Hash]int
+}
+
+func (r *reads) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
+	r.opened[h]++
+	return r.Dir.Open(ctx, h)
+}
+
+func (r *reads) ReadAll(ctx context.Context, h objectstore.Hash, most int64) ([]byte, error) {
+	r.opened[h]++
+	return r.Dir.ReadAll(ctx, h, most)
+}
+
+// One changed file among many costs the directories above it, one file, and a little for each other one.
+func TestRenewReadsWhatDiffers(t *testing.T) {
+	k := newKeeper(t)
+	const folders, files = 20, 100
+	source := layout{}
+	for i := range folders * files {
+		source[fmt.Sprintf("%d/%d", i%folders, i)] = "file"
+	}
+	one := k.store(t, source)
+	source["7/7"] = "changed"
+	two := k.store(t, source)
+	k.unchanged(t, one)
+	counted := &reads{Dir: k.Dir, opened: map[objectstore.Hash]int{}}
+	renew := func(h objectstore.Hash) {
+		t.Helper()
+		var err error
+		if k.kept, err = tree.Renew(t.Context(), counted, k.in, "kept", h, k.kept, tree.CheckoutOptions{Strips: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew(two)
+	if len(counted.opened) != 3 {
+		t.Errorf("of one changed file %d objects are read, want 3: two directories and the file", len(counted.opened))
+	}
+	if diff := cmp.Diff(k.fresh(t, two), state(t, k.dir)); diff != "" {
+		t.Errorf("the checkout (-want +got):\n%s", diff)
+	}
+	clear(counted.opened)
+	k.kept.Trust()
+	if got := testing.AllocsPerRun(3, func() { renew(two) }) / (folders * files); got > 3 {
+		t.Errorf("%.1f allocations for each unchanged file, want at most 3", got)
+	}
+	if len(counted.opened) != 0 {
+		t.Errorf("of an unchanged tree %d objects are read, want none", len(counted.opened))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -18,22 +19,15 @@ import (
 	"e3/objectstore"
 )
 
-// PutOptions adjust Put. The functions are called from several goroutines; rel is the
-// path within the tree, with slashes.
+// PutOptions adjust Put.
 type PutOptions struct {
-	// Filter says what to include. A refused directory is not entered.
+	// Filter says what to include; rel is the path within the tree, with slashes. A refused directory is not entered.
+	// One goroutine calls it.
 	Filter func(rel string, e fs.DirEntry) bool
 
 	// Adopt moves the files into the store instead of copying them, if the store can do that as a *Dir does: the caller
 	// must not need the directory any more. See Dir.Adopt.
 	Adopt bool
-
-	// Known returns the content of a file if the file's size and times are known, so that it need not be read. It
-	// vouches that the object is in the store.
-	Known func(rel string, fi fs.FileInfo) (objectstore.Info, bool)
-
-	// Record is called with the content of a file that was read. fi dates from before the read.
-	Record func(rel string, fi fs.FileInfo, info objectstore.Info)
 
 	// Workers is the number of files that are read at a time; 0 means two for each core, or the number that a remote
 	// store asks for.
@@ -44,37 +38,57 @@ type PutOptions struct {
 type Stats struct {
 	Files, Dirs, Links int64 // Dirs without the root
 	Bytes              int64 // total size of the files
-	Read               int64 // files that were read because Known did not have them
+	Read               int64 // files that were read because no Past proved their content
 }
 
 // Put stores the directory dir with everything in it and returns the name of its directory object. Files that
 // change meanwhile are a *ChangedError; sockets, pipes and devices a *SpecialFileError; names that are not UTF-8 and
 // links that lead outside an *Error. Links are stored as they are and never followed.
 func Put(ctx context.Context, s objectstore.Store, dir string, o PutOptions) (objectstore.Hash, Stats, error) {
-	root, err := beneath.Open(dir)
+	root, err := openRoot(dir)
 	if err != nil {
-		return objectstore.Hash{}, Stats{}, fmt.Errorf("store directory: %w", err)
+		return objectstore.Hash{}, Stats{}, err
 	}
 	return PutDir(ctx, s, root, o)
 }
 
+func openRoot(dir string) (*beneath.Dir, error) {
+	root, err := beneath.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("store directory: %w", err)
+	}
+	return root, nil
+}
+
 // PutDir is Put for an open directory, which it closes. In a confined directory, a mount is an error.
 func PutDir(ctx context.Context, s objectstore.Store, root *beneath.Dir, o PutOptions) (objectstore.Hash, Stats, error) {
+	top, stats, err := put(ctx, s, root, o, nil)
+	if err != nil {
+		return objectstore.Hash{}, Stats{}, err
+	}
+	return top.hash, stats, nil
+}
+
+// put stores an open directory, and closes it.
+func put(ctx context.Context, s objectstore.Store, root *beneath.Dir, o PutOptions, past *Past) (*putDir, Stats, error) {
 	dir := root.Name()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
-	p := &putter{ctx: ctx, store: s, o: o, group: g, links: links{}}
+	p := &putter{ctx: ctx, store: s, o: o, past: past, group: g, links: links{}}
 	p.adopter, _ = s.(objectstore.Adopter)
 	top := &putDir{root: root}
+	if past != nil {
+		top.before = past.Memory
+	}
 	walkErr := p.walk(top)
 	err := g.Wait()
 	if err == nil || !errors.Is(walkErr, context.Canceled) {
 		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
 	if err != nil {
-		return objectstore.Hash{}, Stats{}, fmt.Errorf("store directory %s: %w", dir, err)
+		return nil, Stats{}, fmt.Errorf("store directory %s: %w", dir, err)
 	}
-	return top.hash, Stats{
+	return top, Stats{
 		Files: p.files.Load(), Dirs: p.dirs.Load(), Links: int64(len(p.links)),
 		Bytes: p.bytes.Load(), Read: p.read.Load(),
 	}, nil
@@ -103,6 +117,7 @@ type putter struct {
 	ctx   context.Context
 	store objectstore.Store
 	o     PutOptions
+	past  *Past // nil: nothing is remembered
 	group *errgroup.Group
 
 	adopter objectstore.Adopter // the store, if it is a *Dir
@@ -123,6 +138,20 @@ type putDir struct {
 	pending atomic.Int64 // the number of unfinished entries, plus one while the walk is in the directory
 	failed  atomic.Bool
 	hash    objectstore.Hash
+
+	// With a Past:
+	before  []byte // the memory of the directory; nil if there is none
+	memory  []byte // the new memory
+	differs atomic.Bool
+	subs    []*putDir // the directories in it, in order
+	mu      sync.Mutex
+	read    []fileStamp // by entry: of the files that were read; nil if none was
+}
+
+// A putFile is a file that no worker has yet: an entry of a directory by its index, and what was remembered of it.
+type putFile struct {
+	index int
+	input []byte // a keptInput; nil if there is none
 }
 
 // knownBatch is the number of files of a directory that one worker looks up at a time if most are known: a look-up
@@ -147,52 +176,61 @@ func (p *putter) walk(d *putDir) (err error) {
 	}
 	d.entries = make(Entries, len(list))
 	batch := 1
-	if p.o.Known != nil {
+	if p.past != nil {
 		batch = knownBatch
 	}
-	var files []*Entry // files that no worker has yet
+	var files []putFile
+	was := cursorOf(d.before)
 	for i, e := range list {
 		if err := p.ctx.Err(); err != nil {
 			return err
 		}
+		before := was.find(e.Name())
 		if e.Type() != 0 {
-			if err := p.entry(d, i, e.Name(), e.Type()); err != nil {
+			if err := p.entry(d, i, e.Name(), e.Type(), before); err != nil {
 				return err
 			}
 			continue
 		}
 		if msg := checkName(e.Name()); msg != "" {
-			return &Error{Path: path.Join(d.rel, e.Name()), Msg: msg}
+			return &Error{Path: d.at(e.Name()), Msg: msg}
 		}
 		d.entries[i].Name, d.entries[i].Kind = e.Name(), KindFile
-		if files = append(files, &d.entries[i]); len(files) == batch {
-			p.some(d, files)
-			files = nil
+		f := putFile{index: i}
+		if before.kind == KindFile {
+			f.input = before.body
 		}
+		if files = append(files, f); len(files) == batch {
+			p.some(d, files)
+			files = make([]putFile, 0, batch)
+		}
+	}
+	if !was.whole() {
+		d.differs.Store(true)
 	}
 	p.some(d, files)
 	return nil
 }
 
 // some gives files of d to a worker. The worker completes the known files, and leaves the others to free workers.
-func (p *putter) some(d *putDir, files []*Entry) {
+func (p *putter) some(d *putDir, files []putFile) {
 	if len(files) == 0 {
 		return
 	}
 	d.pending.Add(int64(len(files)))
 	p.group.Go(func() (err error) {
-		for _, e := range files {
-			fi, known, fault := p.look(d, e)
-			store := func() error {
-				if fault == nil && !known {
-					fault = p.file(d, e, fi)
+		for _, f := range files {
+			at, known, fault := p.look(d, f)
+			if fault != nil || known {
+				fault = p.done(d, fault)
+			} else {
+				store := func() error { return p.done(d, p.file(d, f.index, at)) }
+				if len(files) > 1 && p.group.TryGo(store) {
+					continue
 				}
-				return p.done(d, fault)
+				fault = store()
 			}
-			if fault == nil && !known && len(files) > 1 && p.group.TryGo(store) {
-				continue
-			}
-			if fault := store(); err == nil {
+			if err == nil {
 				err = fault
 			}
 		}
@@ -220,17 +258,17 @@ func (p *putter) list(d *putDir) ([]fs.DirEntry, error) {
 	}
 	if p.o.Filter != nil {
 		list = slices.DeleteFunc(list, func(e fs.DirEntry) bool {
-			return !p.o.Filter(path.Join(d.rel, e.Name()), e)
+			return !p.o.Filter(d.at(e.Name()), e)
 		})
 	}
 	slices.SortFunc(list, func(a, b fs.DirEntry) int { return beast2.CompareStrings(a.Name(), b.Name()) })
 	return list, nil
 }
 
-// entry starts on the i-th entry of d, which is no file.
-func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
+// entry starts on the i-th entry of d, which is no file. before is what was remembered of that name.
+func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode, before pastEntry) error {
 	if msg := checkName(name); msg != "" {
-		return &Error{Path: path.Join(d.rel, name), Msg: msg}
+		return &Error{Path: d.at(name), Msg: msg}
 	}
 	e := &d.entries[i]
 	e.Name = name
@@ -242,7 +280,14 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 			return d.named(name, err)
 		}
 		d.pending.Add(1)
-		return p.walk(&putDir{root: root, rel: path.Join(d.rel, name), depth: d.depth + 1, parent: d, index: i})
+		sub := &putDir{root: root, rel: d.at(name), depth: d.depth + 1, parent: d, index: i}
+		if p.past != nil {
+			d.subs = append(d.subs, sub)
+		}
+		if before.kind == KindDir {
+			sub.before = before.body
+		}
+		return p.walk(sub)
 	case fs.ModeSymlink:
 		target, err := d.root.Readlink(name)
 		if err != nil {
@@ -250,7 +295,10 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 		}
 		e.Kind = KindLink
 		e.Target = filepath.ToSlash(target)
-		rel := path.Join(d.rel, name)
+		if before.kind != KindLink || string(before.body) != e.Target {
+			d.differs.Store(true)
+		}
+		rel := d.at(name)
 		p.links[rel] = e.Target
 		if msg := checkTarget(e.Target); msg != "" {
 			return &Error{Path: rel, Msg: msg, Link: true}
@@ -260,29 +308,31 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	return &objectstore.SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
 }
 
-// look completes the entry of a known file. It returns the file's info if the options ask for it.
-func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err error) {
+// look completes the entry of a known file. With a Past, it returns the file's stamp.
+func (p *putter) look(d *putDir, f putFile) (at fileStamp, known bool, err error) {
 	if err := p.ctx.Err(); err != nil {
-		return nil, false, err
+		return at, false, err
 	}
-	if p.o.Known == nil && p.o.Record == nil {
-		return nil, false, nil
+	if p.past == nil {
+		return at, false, nil
 	}
-	fi, err = d.root.Lstat(e.Name)
+	e := &d.entries[f.index]
+	now, err := d.root.Stamp(e.Name)
 	if err != nil {
-		return nil, false, d.named(e.Name, err)
+		return at, false, d.named(e.Name, err)
 	}
-	if p.o.Known != nil && fi.Mode().IsRegular() {
+	if f.input != nil {
 		var info objectstore.Info
-		if info, known = p.o.Known(path.Join(d.rel, e.Name), fi); known {
-			p.complete(e, info, executable(fi.Mode()))
+		if info, known = p.past.proves(f.input, &now); known {
+			p.complete(e, info, executable(now.Mode))
 		}
 	}
-	return fi, known, nil
+	return stampOf(&now), known, nil
 }
 
-// file stores one file and completes its entry. fi is the result of look.
-func (p *putter) file(d *putDir, e *Entry, fi fs.FileInfo) error {
+// file stores the i-th entry of d, a file, and completes the entry. at is the result of look.
+func (p *putter) file(d *putDir, i int, at fileStamp) error {
+	e := &d.entries[i]
 	f, perm, err := objectstore.OpenFileIn(d.root, e.Name)
 	if err != nil {
 		return d.named(e.Name, err)
@@ -298,10 +348,10 @@ func (p *putter) file(d *putDir, e *Entry, fi fs.FileInfo) error {
 		return err
 	}
 	p.read.Add(1)
-	if p.o.Record != nil {
-		p.o.Record(path.Join(d.rel, e.Name), fi, info)
-	}
 	p.complete(e, info, executable(perm))
+	if p.past != nil {
+		d.readAt(i, at)
+	}
 	return nil
 }
 
@@ -336,6 +386,27 @@ func (p *putter) done(d *putDir, err error) error {
 
 // finish stores d, whose entries are all complete.
 func (p *putter) finish(d *putDir) error {
+	if !p.unchanged(d) {
+		if err := p.make(d); err != nil {
+			return err
+		}
+		if p.past != nil {
+			p.remember(d)
+		}
+		if d.parent != nil {
+			d.parent.differs.Store(true)
+		}
+	}
+	d.entries, d.subs, d.read = nil, nil, nil
+	if d.parent != nil {
+		p.dirs.Add(1)
+		d.parent.entries[d.index].Hash = d.hash
+	}
+	return nil
+}
+
+// make stores the directory object of d.
+func (p *putter) make(d *putDir) error {
 	b, err := Encode(d.entries)
 	if err != nil {
 		var bad *Error
@@ -345,9 +416,5 @@ func (p *putter) finish(d *putDir) error {
 		return err
 	}
 	d.hash, err = objectstore.PutBytes(p.ctx, p.store, b)
-	if err == nil && d.parent != nil {
-		p.dirs.Add(1)
-		d.parent.entries[d.index].Hash = d.hash
-	}
 	return err
 }

@@ -3,11 +3,8 @@ package tree
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
+	"e3/internal/parallel"
 	"e3/objectstore"
 )
 
@@ -78,37 +75,24 @@ func (t Entries) at(e *Entry) objectstore.Hash {
 	return objectstore.Hash{}
 }
 
+// errGone ends the look at files.
+var errGone = errors.New("an object is gone")
+
 // files refreshes files, on all cores if there are many.
 func (r *refresher) files(ctx context.Context, hs []objectstore.Hash) (bool, error) {
-	chunk, limit := 64, runtime.GOMAXPROCS(0) // many for each hand-over, which is then cheap
+	limit := 0
 	if s, ok := r.store.(distant); ok {
-		chunk, limit = 1, s.Parallel()
+		limit = s.Parallel()
 	}
-	var gone atomic.Bool
-	some := func(hs []objectstore.Hash) error {
-		for _, h := range hs {
-			if gone.Load() {
-				return nil
-			}
-			ok, err := r.store.Refresh(ctx, h)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				gone.Store(true)
-			}
+	err := parallel.AtMost(ctx, limit, len(hs), func(ctx context.Context, i int) error {
+		ok, err := r.store.Refresh(ctx, hs[i])
+		if err == nil && !ok {
+			err = errGone
 		}
-		return nil
+		return err
+	})
+	if errors.Is(err, errGone) {
+		return false, nil
 	}
-	if len(hs) <= chunk {
-		err := some(hs)
-		return !gone.Load(), err
-	}
-	var g errgroup.Group
-	g.SetLimit(limit)
-	for from := 0; from < len(hs); from += chunk {
-		g.Go(func() error { return some(hs[from:min(from+chunk, len(hs))]) })
-	}
-	err := g.Wait()
-	return !gone.Load(), err
+	return err == nil, err
 }

@@ -264,12 +264,12 @@ func commonPrefix(data []byte, want string) int {
 
 func readHash(r *beast2.Reader) objectstore.Hash {
 	at := r.Offset()
-	text := r.String()
+	text := r.Blob()
 	if r.Err() != nil {
 		return objectstore.Hash{}
 	}
-	h, err := objectstore.ParseHash(text)
-	if err != nil {
+	var h objectstore.Hash
+	if err := h.UnmarshalText(text); err != nil {
 		r.Failf(at, "%s", err)
 	}
 	return h

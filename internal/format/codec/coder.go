@@ -252,7 +252,13 @@ type list struct {
 
 func listCoder(t reflect.Type, o options) coder {
 	if t.Elem().Kind() == reflect.Uint8 {
-		return scalar(beast2.Blob, 1, beast2.AppendBlob, func(r *Reader) []byte { return append([]byte(nil), r.Blob()...) })
+		return scalar(beast2.Blob, 1, beast2.AppendBlob, func(r *Reader) []byte { // a part of the decoded bytes: it can be large
+			blob := r.Blob()
+			if len(blob) == 0 {
+				return nil
+			}
+			return blob[:len(blob):len(blob)]
+		})
 	}
 	elem, size := coderOf(t.Elem(), options{name: o.name, least: math.MinInt64, most: math.MaxInt64}), t.Elem().Size()
 	c := coder{typ: beast2.Array(elem.typ), width: 2}

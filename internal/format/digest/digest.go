@@ -19,7 +19,9 @@ const TextLen = 2 * sha256.Size
 func Sum(b []byte) Hash { return sha256.Sum256(b) }
 
 // Parse reads the text of a hash. Upper-case digits are refused: a name has one spelling.
-func Parse(s string) (Hash, error) {
+func Parse(s string) (Hash, error) { return parse(s) }
+
+func parse[T string | []byte](s T) (Hash, error) {
 	var h Hash
 	if len(s) != TextLen {
 		return Hash{}, fmt.Errorf("hash %.80q has %d characters, want %d lower-case hex digits", s, len(s), TextLen)
@@ -71,7 +73,7 @@ func (h Hash) MarshalText() ([]byte, error) { return h.AppendText(nil) }
 
 // UnmarshalText is Parse for encoders.
 func (h *Hash) UnmarshalText(text []byte) error {
-	parsed, err := Parse(string(text))
+	parsed, err := parse(text)
 	if err != nil {
 		return err
 	}

@@ -303,7 +303,7 @@ var links = rapid.Custom(func(t *rapid.T) *record.Link {
 					return record.LinkFile{Path: texts.Draw(t, "path"), Stat: fileStats.Draw(t, "stat"),
 						Hash:       digest.Sum([]byte(texts.Draw(t, "content"))),
 						Executable: rapid.Bool().Draw(t, "executable")}
-				})).Draw(t, "files")}
+				})).Draw(t, "files"), Folder: rapid.SliceOf(rapid.Byte()).Draw(t, "folder")}
 		})).Draw(t, "inputs"),
 	}
 })

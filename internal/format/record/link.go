@@ -34,6 +34,7 @@ type LinkInput struct {
 	Except   []string // patterns of files that a directory or pattern leaves out; see manifest.Except
 	Leaf     Leaf     // the stored dataset
 	Files    []LinkFile
+	Folder   []byte // of a directory: what tree.Follow remembers of it, instead of Files
 	Sum      string // of a URL: the SHA-256 that the package file demands; ""
 	Seen     string // of a URL: what the server said of Leaf's content, see package fetch
 
@@ -42,8 +43,8 @@ type LinkInput struct {
 	Passed, Hidden, Usual []string `beast2:"-"`
 }
 
-// LinkFile is a file of an input: Path is relative to the package file for FromFile, to the
-// input's directory otherwise.
+// LinkFile is a file of an input: Path is relative to the package file for FromFile, otherwise to the directory that the
+// files become.
 type LinkFile struct {
 	Path       string
 	Stat       FileStat
@@ -65,7 +66,13 @@ type FileStat struct {
 var linkCodec = codec.New[Link]("link")
 
 // Encode returns the bytes of the link.
-func (l *Link) Encode() []byte { return linkCodec.Encode(l, 256+160*len(l.Inputs)) }
+func (l *Link) Encode() []byte {
+	room := 256 + 160*len(l.Inputs)
+	for i := range l.Inputs {
+		room += len(l.Inputs[i].Folder)
+	}
+	return linkCodec.Encode(l, room)
+}
 
 // DecodeLink reads a link.
 func DecodeLink(data []byte) (*Link, error) { return linkCodec.Decode(data) }

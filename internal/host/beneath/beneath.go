@@ -35,6 +35,16 @@ func (d *Dir) Name() string { return d.name }
 // path is the name of an entry in messages.
 func (d *Dir) path(rel string) string { return filepath.Join(d.name, rel) }
 
+// A Stamp is what a folder tells of an entry. A change of a file's content changes it too, within the limits of the file
+// system's clock.
+type Stamp struct {
+	Mode              fs.FileMode
+	Size, Space       int64 // Space: of its blocks
+	Modified, Changed int64 // the times of its content and of its status, in nanoseconds since 1970
+	Inode             uint64
+	Links             uint64 // the number of its names; 0 if the system is not asked
+}
+
 // Confine makes d, and each folder that is opened through it from now on, refuse mounts below it with ErrMount. Other
 // systems than Linux do not tell mounts from folders.
 func (d *Dir) Confine() *Dir {

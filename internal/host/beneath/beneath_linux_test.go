@@ -61,6 +61,9 @@ func testMount(t *testing.T) {
 		if _, err := d.Lstat(rel); (rel != "a") != errors.Is(err, beneath.ErrMount) {
 			t.Errorf("lstat of %s: %v", rel, err)
 		}
+		if _, err := d.Stamp(rel); (rel != "a") != errors.Is(err, beneath.ErrMount) {
+			t.Errorf("the stamp of %s: %v", rel, err)
+		}
 	}
 	must(t, d.Discard("a"))
 	must(t, d.Discard("work"))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // A Dir is an open folder. It is safe for concurrent use.
@@ -199,6 +200,19 @@ func (d *Dir) Empty() error {
 		err = errors.Join(err, d.RemoveAll(e.Name()))
 	}
 	return err
+}
+
+// Stamp is Lstat without an fs.FileInfo.
+func (d *Dir) Stamp(rel string) (Stamp, error) {
+	info, err := d.Lstat(rel)
+	if err != nil {
+		return Stamp{}, err
+	}
+	s := Stamp{Mode: info.Mode(), Size: info.Size(), Space: info.Size(), Modified: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.Changed, s.Inode = changeTime(st), uint64(st.Ino)
+	}
+	return s, nil
 }
 
 // ReadDir lists the folder.

@@ -191,6 +191,30 @@ func testRemoveAll(t *testing.T) {
 	}
 }
 
+// A stamp says the same as Lstat, of every kind of entry, in confined folders too.
+func TestStamp(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o750))
+	must(t, os.WriteFile(filepath.Join(dir, "sub", "file"), []byte("text"), 0o640))
+	must(t, os.Link(filepath.Join(dir, "sub", "file"), filepath.Join(dir, "again")))
+	must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
+	for what, d := range map[string]*beneath.Dir{"free": open(t, dir), "confined": open(t, dir).Confine()} {
+		for _, rel := range []string{"sub", "sub/file", "again", "link"} {
+			info, err := d.Lstat(rel)
+			must(t, err)
+			got, err := d.Stamp(rel)
+			if err != nil || got.Mode != info.Mode() || got.Size != info.Size() || got.Modified != info.ModTime().UnixNano() {
+				t.Errorf("%s, the stamp of %s: %+v, %v, want mode %v, size %d, time %v", what, rel, got, err, info.Mode(), info.Size(), info.ModTime())
+			}
+		}
+		for _, rel := range []string{"none", "../" + filepath.Base(dir), "link/x", ""} {
+			if got, err := d.Stamp(rel); err == nil {
+				t.Errorf("%s, the stamp of %q: %+v, want an error", what, rel, got)
+			}
+		}
+	}
+}
+
 // A listing tells kinds.
 func TestReadDirTellsKinds(t *testing.T) {
 	dir := t.TempDir()

@@ -115,7 +115,7 @@ objectstore/s3:                objectstore internal/backoff
 objectstore/mounted:           objectstore internal/host/beneath internal/host/modes
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
-objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/stamp internal/host/beneath
+objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/stamp internal/host/beneath internal/parallel
 objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp internal/host/beneath internal/host/filelock
 refstore/checked:              refstore
 refstore/overlay:              refstore
