@@ -25,7 +25,7 @@ func Hits(ctx context.Context, g *Graph, objects objectstore.Store, x *execution
 }
 
 // Results finds the answers of a run with these options, without running anything, by index of the graph: a task that would
-// run, or whose inputs are not known, has no ExecutionID. What the baseline proves is not looked up. Nothing is stored. Of the
+// run, or whose inputs are not known, has no ExecutionID. Tasks that the baseline proves are not looked up. Nothing is stored. Of the
 // options, only Inputs, Baseline and Lookups matter.
 func Results(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts *Options) ([]TaskResult, error) {
 	r := newReader(ctx, g, objects, unstored{Store: objects}, opts)

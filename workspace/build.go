@@ -44,7 +44,8 @@ func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) 
 // A PackageFile is a package file that was read. It can be built many times, by one goroutine at a time.
 type PackageFile struct {
 	def  *manifest.Definition
-	link record.Link // its path and times
+	room manifest.Room // that the file names, which a build replaces in def
+	link record.Link   // its path and times
 }
 
 func (w *States) readFile(file string) (*PackageFile, error) {
@@ -63,12 +64,13 @@ func (w *States) readFile(file string) (*PackageFile, error) {
 	}
 	stat := fileStat(info)
 	stat.Seen = seen
-	return &PackageFile{def, record.Link{File: file, Stat: stat}}, nil
+	return &PackageFile{def, def.Room, record.Link{File: file, Stat: stat}}, nil
 }
 
 // buildRead is Build for a file that was read.
 func (w *Deployer) buildRead(ctx context.Context, read *PackageFile, before *record.Link) (*Built, error) {
 	link := read.link
+	read.def.Room = read.room
 	return w.build(ctx, read.def, &link, before)
 }
 
@@ -105,7 +107,7 @@ func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition
 	return w.build(ctx, def, &record.Link{File: filepath.Join(base, manifest.FileName)}, nil)
 }
 
-// build fills in the link, whose file and times are given. What it sets in the definition, it sets anew each time.
+// build fills in the link, whose file and times are given, and sets the definition's room, images and parameters.
 func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
 	rooms, err := w.states.rooms(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
@@ -293,5 +294,25 @@ func TestCancelledCalls(t *testing.T) {
 	}
 	if got := p.read("a"); got != "a" {
 		t.Errorf("a is %q", got)
+	}
+}
+
+// A package file that was checked with a room that is set keeps none of it when it is deployed without.
+func TestCheckedRoomIsNotKept(t *testing.T) {
+	p := newPlace(t)
+	file := filepath.Join(p.dir, "e3.yaml")
+	p.write("e3.yaml", "e3: 1\nname: checked\ntasks: {x: {out: o, run: echo > o}}\n")
+	want, err := p.ws.Deployer.Build(p.ctx, file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ws.Rooms = func(context.Context) (workspace.Rooms, error) { return workspace.RoomsOf(manifest.NoRoom, manifest.ClosedRoom), nil }
+	ws, read, err := p.ws.Planner.CheckFile(p.ctx, "", file, nil, "")
+	if err != nil || read == nil {
+		t.Fatalf("CheckFile is %v, %v", read, err)
+	}
+	p.ws.Rooms = nil
+	if _, built, err := p.ws.Deployer.DeployNew(p.ctx, ws, file, read); err != nil || built.Hash != want.Hash {
+		t.Errorf("deployed is %+v, %v, want the package %s", built, err, want.Hash)
 	}
 }

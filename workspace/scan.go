@@ -247,7 +247,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 			if !bytes.Equal(memory, in.Folder) {
 				s.touched.Store(true)
 			}
-			in.Folder, in.Usual = memory, usual
+			in.Files, in.Folder, in.Usual = nil, memory, usual
 			return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
 		}
 		var changed *objectstore.ChangedError

@@ -42,7 +42,8 @@ type Planner interface {
 	// Plan plans the tasks that a filter selects, as one core would run them. It uses the deployed package and inputs
 	// if the package file or its inputs cannot be read.
 	Plan(ctx context.Context, filter string) (*Plan, error)
-	// Results finds the cached results of the package's tasks, by index. What the workspace's proof covers is not looked up.
+	// Results finds the cached results of the package's tasks, by index. Tasks that the workspace's proof covers are not looked up: as for a
+	// start, a record that is removed by hand is not missed.
 	Results(ctx context.Context) ([]Result, error)
 	// Reads returns the hashes of all inputs of a task: see dataflow.Reads.
 	Reads(ctx context.Context, g *graph.Graph, i int32, made func(d int32) (Produced, bool)) ([]objectstore.Hash, bool, error)

@@ -154,7 +154,7 @@ func (p *Past) appendPast(b []byte, e *Entry, at fileStamp, memory []byte) []byt
 	return b
 }
 
-// remember makes d's memory, given that d is stored. What has not been read again stays as it was.
+// remember makes d's memory, given that d is stored. Files that were not read again keep theirs.
 func (p *putter) remember(d *putDir) {
 	room := len(d.hash) + len(d.before)
 	for i := range d.entries {

@@ -3,7 +3,7 @@
 // Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a complete Definition: matrices are expanded,
 // references resolved to indices, staged paths computed and checked. A faulty file gives Errors: all faults found,
 // each with its position and, if possible, a suggestion. Only ParseFile reads files. The package knows
-// nothing of stores or executions. A Definition is read-only after Parse and safe for concurrent use.
+// nothing of stores or executions. A Definition is safe for concurrent use by those that only read it.
 //
 // # References
 //

@@ -166,6 +166,10 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	}
 	d.PackageHash = r.PackageHash
 	if d.PackageHash == "" || d.Imported { // an export gives the package another hash
+		// The package is told by the keys of all executions, and without events only they tell how tasks ended.
+		if err := s.Runs.Complete(ctx, r, r.Tasks); err != nil {
+			return err
+		}
 		pkg, hash, err := s.Runs.PackageOf(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d, err)
