@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
@@ -306,7 +305,7 @@ func TestCheckedRoomIsNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.ws.Rooms = func(context.Context) (workspace.Rooms, error) { return workspace.RoomsOf(manifest.NoRoom, manifest.ClosedRoom), nil }
+	p.ws.Rooms = func(context.Context) (workspace.Rooms, error) { return workspace.RoomsOf("", "closed"), nil }
 	ws, read, err := p.ws.Planner.CheckFile(p.ctx, "", file, nil, "")
 	if err != nil || read == nil {
 		t.Fatalf("CheckFile is %v, %v", read, err)
