@@ -105,7 +105,7 @@ func TestObjectResumed(t *testing.T) {
 		}, func() {}
 	}
 	l.mustGet(url, fetch.Known{}, content)
-	if first <= before {
+	if first <= before && before < int64(len(content)) { // where all of it came before the cancel took effect, there is no more
 		t.Errorf("progress begins with %d, and %d were here", first, before)
 	}
 }

@@ -60,18 +60,25 @@ func TestClosedEnds(t *testing.T) {
 
 func TestClosedStops(t *testing.T) {
 	s := newSupervisor(t)
-	spec := inRoom(t, shell(t, "trap 'exit 9' TERM; sleep 600 & wait", ""))
-	spec.Timeout = 300 * time.Millisecond
-	if r, err := s.Run(t.Context(), spec); err != nil || r.ExitCode != 9 || !r.TimedOut {
+	// stopped runs a script that traps the signal, with longer and longer timeouts as long as it has not got to its trap.
+	stopped := func(script string, grace time.Duration) (r runner.Result, err error) {
+		for timeout := 300 * time.Millisecond; timeout < suite.Stuck; timeout *= 2 {
+			spec := inRoom(t, shell(t, script, ""))
+			spec.Timeout, spec.Grace = timeout, grace
+			if r, err = s.Run(t.Context(), spec); err != nil || r.Signal != syscall.SIGTERM {
+				break
+			}
+		}
+		return r, err
+	}
+	if r, err := stopped("trap 'exit 9' TERM; sleep 600 & wait", 0); err != nil || r.ExitCode != 9 || !r.TimedOut {
 		t.Errorf("a timeout: %+v, %v", r, err)
 	}
-	spec = inRoom(t, shell(t, "trap '' TERM; setsid sleep 600 & sleep 600", ""))
-	spec.Timeout, spec.Grace = 300*time.Millisecond, 100*time.Millisecond
-	if r, err := s.Run(t.Context(), spec); err != nil || r.Signal != syscall.SIGKILL || !r.TimedOut || r.Straggler {
+	if r, err := stopped("trap '' TERM; setsid sleep 600 & sleep 600", 100*time.Millisecond); err != nil || r.Signal != syscall.SIGKILL || !r.TimedOut || r.Straggler {
 		t.Errorf("a timeout with a grace: %+v, %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	spec = inRoom(t, shell(t, "sleep 600", ""))
+	spec := inRoom(t, shell(t, "sleep 600", ""))
 	spec.Grace = -1
 	spec.OnStart = func(process.ID) { cancel() }
 	if r, err := s.Run(ctx, spec); err != nil || r.Signal != syscall.SIGKILL || !r.Cancelled {
