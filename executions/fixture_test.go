@@ -14,6 +14,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/refstore"
@@ -225,7 +226,7 @@ func newID(t *testing.T) string {
 // await waits until cond holds.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(suite.Stuck)
 	for !cond() {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out waiting for %s", what)

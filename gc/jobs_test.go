@@ -8,6 +8,7 @@ import (
 	"e3/gc"
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/refstore"
@@ -67,7 +68,7 @@ func TestCollectKeepsWhatJobsInShardsNeed(t *testing.T) {
 		stray = h.put("nobody's")
 	})
 	collected := false
-	for deadline := time.Now().Add(time.Minute); !collected && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(suite.Stuck); !collected && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		m.on(t.TempDir(), func(h *house) {
 			_, err := gc.Collect(t.Context(), h.stores(), gc.Options{})
 			if unsettled := (*refstore.UnsettledError)(nil); !errors.As(err, &unsettled) && !lost(h) {

@@ -11,6 +11,7 @@ import (
 
 	"e3/gc"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -106,7 +107,7 @@ func TestCollectBesideAMove(t *testing.T) {
 		})
 		select {
 		case <-looked:
-		case <-time.After(time.Minute):
+		case <-time.After(suite.Stuck):
 			t.Error("the collection does not ask for what is protected")
 		}
 	})

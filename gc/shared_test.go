@@ -124,7 +124,7 @@ func (m *team) sound() {
 // recently pruned executions, are spared.
 func (m *team) clean() {
 	m.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(suite.Stuck); ; {
 		left := 0
 		m.on(m.TempDir(), func(h *house) {
 			if _, err := gc.Collect(m.Context(), h.stores(), gc.Options{}); err != nil {

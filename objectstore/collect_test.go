@@ -227,7 +227,7 @@ func TestCollectorsBesideSessions(t *testing.T) {
 		t.Errorf("the other collector has ended: %v", collector.ProcessState)
 	}
 	// Wait for the end of the clock tick in which the last session ended.
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(suite.Stuck); ; {
 		if _, err := collect(t.Context(), base); err != nil {
 			t.Fatal(err)
 		}

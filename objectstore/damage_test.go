@@ -130,7 +130,7 @@ func TestChangeAfterCheck(t *testing.T) {
 		b := bytes.Repeat([]byte{byte(i), byte(r.Uint32())}, objectstore.ChunkSize)
 		h := put(t, d, b)
 		if i%2 == 0 { // otherwise it changes directly after the check
-			for n, deadline := 0, time.Now().Add(20*time.Second); !d.Knows(h); n++ {
+			for n, deadline := 0, time.Now().Add(suite.Stuck); !d.Knows(h); n++ {
 				if err := out(n, h); err != nil {
 					t.Fatal(err)
 				}
@@ -252,7 +252,7 @@ func TestPutComparesOnce(t *testing.T) {
 	d := newDir(t)
 	b := bytes.Repeat([]byte("e3"), objectstore.ChunkSize)
 	h := put(t, d, b)
-	for deadline := time.Now().Add(20 * time.Second); !d.Knows(h); put(t, d, b) {
+	for deadline := time.Now().Add(suite.Stuck); !d.Knows(h); put(t, d, b) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is never known to be whole")
 		}

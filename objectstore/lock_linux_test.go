@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -41,7 +42,7 @@ func waitForWaiter(t *testing.T, d *objectstore.Dir, h objectstore.Hash) {
 		t.Fatal(err)
 	}
 	inode := fmt.Sprintf(":%d ", st.Ino)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(suite.Stuck); time.Now().Before(deadline); {
 		locks, err := os.ReadFile("/proc/locks")
 		if err != nil {
 			t.Skipf("needs /proc/locks: %v", err)

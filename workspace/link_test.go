@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -89,7 +90,7 @@ func (p *place) age(names ...string) {
 // await waits until the file's last change is more than a clock tick old.
 func await(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(suite.Stuck); ; time.Sleep(time.Millisecond) {
 		probe := filepath.Join(t.TempDir(), "probe")
 		if err := os.WriteFile(probe, nil, 0o644); err != nil {
 			t.Fatal(err)

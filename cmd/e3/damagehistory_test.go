@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/testing/suite"
 )
 
 // harmDemo is a project with tasks of each form.
@@ -100,7 +101,7 @@ func (s *harmStage) e3(args ...string) (a answer) {
 		Output: render.Output{Stdout: &out, Stderr: &errs, Now: s.now, Getenv: func(name string) string { return s.env[name] }},
 		stdin:  strings.NewReader(""), warned: map[string]bool{},
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Stuck)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

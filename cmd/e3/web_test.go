@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -62,7 +63,7 @@ func web(ts *testscript.TestScript, neg bool, args []string) {
 	case "held":
 		select {
 		case <-s.held:
-		case <-time.After(time.Minute):
+		case <-time.After(suite.Stuck):
 			ts.Fatalf("no body has stopped within a minute")
 		}
 	case "asked":

@@ -196,11 +196,8 @@ func TestLogTails(t *testing.T) {
 		}
 	}
 	a.store()
-	began := time.Now()
-	page := a.page()
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the page took %v", took)
-	}
+	var page string
+	suite.Cheap(t, 5*time.Second, func() { page = a.page() })
 	wantIn(t, page, "the last line", "the end of 146.5 KiB", "It printed nothing.", "xxxEND", "the end of 100.0 MiB")
 	if len(page) > 200<<10 {
 		t.Errorf("the page has %d bytes", len(page))
@@ -264,12 +261,10 @@ func TestLargeRun(t *testing.T) {
 	}
 	a.add(part{name: "report", state: runview.TaskSkipped})
 	a.store()
-	began := time.Now()
-	page := a.page()
-	took := time.Since(began)
-	t.Logf("10,000 tasks: %v, %.1f MB", took, float64(len(page))/1e6)
-	if took > 20*time.Second || len(page) > 10e6 {
-		t.Errorf("10,000 tasks: %v and %d bytes, want seconds and less than 10 MB", took, len(page))
+	var page string
+	suite.Cheap(t, 20*time.Second, func() { page = a.page() })
+	if len(page) > 10e6 {
+		t.Errorf("10,000 tasks: %d bytes, want less than 10 MB", len(page))
 	}
 	wantIn(t, page, "train ×9998", "10000 nodes are drawn as 3", "The longest 2000 of", "are left out to keep the page small")
 	if path := os.Getenv("E3_REPORT_PAGE"); path != "" { // to look at it

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/internal/ui"
 )
 
@@ -218,7 +219,7 @@ func TestSlowConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.AddCookie(b.cookie())
-	client := &http.Client{Timeout: 20 * time.Second}
+	client := &http.Client{Timeout: suite.Stuck}
 	answer, err := client.Do(r)
 	if err != nil {
 		t.Fatalf("a browser is kept out: %v", err)
@@ -229,7 +230,7 @@ func TestSlowConnectionsAreBounded(t *testing.T) {
 	}
 	// The connections that the server has not accepted yet are in the system's queue: the rest ends as it comes to them.
 	held := len(open)
-	for deadline := time.Now().Add(20 * time.Second); held > 257 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(suite.Stuck); held > 257 && time.Now().Before(deadline); {
 		held = 0
 		for _, c := range open {
 			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/testing/suite"
 	"e3/internal/ui"
 )
 
@@ -70,7 +71,7 @@ func (b *bench) next(heard <-chan message) message {
 			b.t.Fatal("the stream has ended")
 		}
 		return m
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Stuck):
 		b.t.Fatal("no message came")
 	}
 	return message{}

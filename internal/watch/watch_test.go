@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/internal/watch"
 )
 
@@ -35,7 +36,7 @@ func write(t *testing.T, path, text string) {
 // next returns what the watcher tells of, relative to dir.
 func next(t *testing.T, w *watch.Watcher, dir string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Stuck)
 	defer cancel()
 	changed, err := w.Next(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
@@ -206,7 +207,7 @@ func TestDeleteUnanswered(t *testing.T) {
 					put(t, b, []byte("data"))
 					proxy.Release()
 					gone := func() bool { _, err := b.Stat(t.Context(), h); return errors.Is(err, objectstore.ErrNotFound) }
-					for deadline := time.Now().Add(20 * time.Second); !gone(); {
+					for deadline := time.Now().Add(suite.Stuck); !gone(); {
 						if time.Now().After(deadline) {
 							t.Fatal("the first try did not arrive")
 						}

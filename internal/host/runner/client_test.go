@@ -17,6 +17,7 @@ import (
 
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
+	"e3/internal/testing/suite"
 )
 
 // clientName is the argv[0] under which the test binary is an e3 process to be killed: it runs a script and waits for
@@ -94,17 +95,17 @@ const family = `
 
 var familyNames = []string{"background", "session", "twice", "unmarked", "supervisor", "main"}
 
-// waitFor polls until the condition holds, for at most limit.
-func waitFor(t *testing.T, limit time.Duration, what string, condition func() bool) {
+// waitFor polls until the condition holds.
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(limit)
+	deadline := time.NewTimer(suite.Stuck)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("after %v still not: %s", limit, what)
+			t.Fatalf("after %v still not: %s", suite.Stuck, what)
 		case <-tick.C:
 		}
 	}
@@ -115,7 +116,7 @@ func familyMembers(t *testing.T, dir string, names ...string) map[string]process
 	t.Helper()
 	members := make(map[string]process.ID)
 	for _, name := range names {
-		waitFor(t, 20*time.Second, name+" runs", func() bool {
+		waitFor(t, name+" runs", func() bool {
 			text, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil || !strings.HasSuffix(string(text), "\n") {
 				return false
@@ -138,7 +139,7 @@ func familyMembers(t *testing.T, dir string, names ...string) map[string]process
 func wantDead(t *testing.T, members map[string]process.ID) {
 	t.Helper()
 	for name, member := range members {
-		waitFor(t, time.Minute, name+" is dead", func() bool {
+		waitFor(t, name+" is dead", func() bool {
 			alive, known := process.Alive(member)
 			return known && !alive
 		})

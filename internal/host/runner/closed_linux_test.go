@@ -164,7 +164,7 @@ func TestClosedDiesWithSupervisor(t *testing.T) {
 	var first process.ID
 	spec.OnStart = func(p process.ID) {
 		first = p
-		waitFor(t, 10*time.Second, "the command to start", func() bool { return exists(spec.Dir, "up") })
+		waitFor(t, "the command to start", func() bool { return exists(spec.Dir, "up") })
 		stat, err := process.ReadStat(p.PID)
 		if err != nil {
 			t.Error(err)
@@ -175,7 +175,7 @@ func TestClosedDiesWithSupervisor(t *testing.T) {
 	if _, err := s.Run(t.Context(), spec); !isLost(err) {
 		t.Errorf("the error is %v", err)
 	}
-	waitFor(t, 10*time.Second, "process 1 to end", func() bool { _, err := process.ReadStat(first.PID); return err != nil })
+	waitFor(t, "process 1 to end", func() bool { _, err := process.ReadStat(first.PID); return err != nil })
 }
 
 // TestClosedAdopted: a command in a room outlives the client, as others do.
@@ -189,7 +189,7 @@ func TestClosedAdopted(t *testing.T) {
 		_, err := s.Run(context.Background(), spec)
 		left <- err
 	}()
-	waitFor(t, 10*time.Second, "the command to start", func() bool { return exists(spec.Dir, "up") })
+	waitFor(t, "the command to start", func() bool { return exists(spec.Dir, "up") })
 	if err := s.Leave(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 func demanded(t *testing.T, s *runner.Supervisor, lost string) map[string]*runner.Orphan {
 	t.Helper()
 	found := make(map[string]*runner.Orphan)
-	waitFor(t, 20*time.Second, "the commands are adopted", func() bool {
+	waitFor(t, "the commands are adopted", func() bool {
 		orphans, err := s.Adopt(t.Context(), lost)
 		if err != nil && !errors.Is(err, runner.ErrAdopted) {
 			t.Fatal(err)

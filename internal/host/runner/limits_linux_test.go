@@ -189,7 +189,7 @@ func TestLimitsLeaveNothing(t *testing.T) {
 // await waits for a condition that comes soon.
 func await(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(suite.Stuck); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the condition does not come")
 		}

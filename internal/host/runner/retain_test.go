@@ -40,7 +40,7 @@ func threeCommands(t *testing.T, life, retain time.Duration) (worker *os.Process
 
 func gone(t *testing.T, is process.ID) {
 	t.Helper()
-	waitFor(t, 20*time.Second, "a process is gone", func() bool {
+	waitFor(t, "a process is gone", func() bool {
 		alive, known := process.Alive(is)
 		return known && !alive
 	})

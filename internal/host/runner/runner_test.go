@@ -19,6 +19,7 @@ import (
 
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
+	"e3/internal/testing/suite"
 )
 
 func isLost(err error) bool   { return errors.Is(err, runner.ErrSupervisorLost) }
@@ -229,7 +230,7 @@ func TestCancel(t *testing.T) {
 			spec.Timeout = time.Hour
 			go func() {
 				defer cancel()
-				waitFor(t, 20*time.Second, "the command runs", func() bool {
+				waitFor(t, "the command runs", func() bool {
 					_, err := os.Stat(filepath.Join(dir, "ready"))
 					return err == nil
 				})
@@ -355,7 +356,7 @@ func TestChildrenDieWithCommand(t *testing.T) {
 			t.Errorf("%s: alive = %v, known = %v; want false, true", name, alive, known)
 		}
 	}
-	if took := result.Ended.Sub(result.Started); took > 10*time.Second {
+	if took := result.Ended.Sub(result.Started); took > suite.Stuck {
 		t.Errorf("took %v", took)
 	}
 	if err := s.Close(); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/host/tools"
+	"e3/internal/testing/suite"
 )
 
 // put writes an executable file with times that prove it unchanged.
@@ -240,7 +241,7 @@ func TestRemembered(t *testing.T) {
 	}
 	find := func() string { return text(t, tools.New(dir, cache), "fit") }
 	first := find()
-	for limit := time.Now().Add(time.Minute); ; { // its times prove nothing for some milliseconds
+	for limit := time.Now().Add(suite.Stuck); ; { // its times prove nothing for some milliseconds
 		if _, err := os.Stat(filepath.Join(cache, "tools.json")); err == nil {
 			break
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/internal/host/watch"
+	"e3/internal/testing/suite"
 )
 
 func TestTouched(t *testing.T) {
@@ -49,7 +50,7 @@ func TestTouched(t *testing.T) {
 // folders watches a folder. Other programs of this user may have as many watches as the kernel allows: then it waits.
 func folders(t *testing.T, dir string) *watch.Tree {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(suite.Stuck); ; <-time.After(10 * time.Millisecond) {
 		w, err := watch.Folders([]string{dir})
 		if err == nil {
 			return w

@@ -11,6 +11,7 @@ import (
 
 	"e3/internal/insight/markdown"
 	"e3/internal/insight/markup"
+	"e3/internal/testing/suite"
 )
 
 // TestRender: what each form becomes.
@@ -69,11 +70,12 @@ func FuzzRender(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		began := time.Now()
-		got := markup.String(markdown.Render(text))
-		if took := time.Since(began); took > 5*time.Second && len(text) < 64<<10 {
-			t.Fatalf("%d bytes took %v", len(text), took)
+		limit := 5 * time.Second
+		if len(text) >= 64<<10 {
+			limit = suite.Stuck
 		}
+		var got string
+		suite.Cheap(t, limit, func() { got = markup.String(markdown.Render(text)) })
 		if most := 4096 + 120*len(text); len(got) > most {
 			t.Fatalf("%d bytes became %d, want at most %d", len(text), len(got), most)
 		}

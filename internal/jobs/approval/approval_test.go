@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/approval"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
@@ -452,7 +453,7 @@ func TestWatch(t *testing.T) {
 		elsewhere := ask(t, b, review(run2, "d"))
 		decide(t, b, blocks["b"], true)
 		decide(t, b, elsewhere, true)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Stuck)
 		defer cancel()
 		var got []string
 		for d, err := range b.Watch(ctx, "prod", run1) {
@@ -504,7 +505,7 @@ func TestMalformed(t *testing.T) {
 	}
 	decide(t, b, a, true)
 	var told []string
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Stuck)
 	defer cancel()
 	for d, err := range b.Watch(ctx, "prod", run1) {
 		told = append(told, fmt.Sprint(d.Workspace, " ", d.Task, " ", errors.Is(err, approval.ErrMalformed)))

@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/lease"
@@ -105,7 +106,7 @@ func (r *rig) claim(queues ...string) *queue.Lease {
 	if len(queues) == 0 {
 		queues = []string{queue.DefaultQueue}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), suite.Stuck)
 	defer cancel()
 	wake, err := r.q.Watch(ctx, queues...)
 	r.must(err)
@@ -166,7 +167,7 @@ func (a *asked) wait(what string) {
 			if strings.HasPrefix(text, what) {
 				return
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(suite.Stuck):
 			a.Fatalf("no report: %s", what)
 		}
 	}
@@ -176,7 +177,7 @@ func (a *asked) end(told ...string) {
 	a.Helper()
 	select {
 	case <-a.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(suite.Stuck):
 		a.Fatal("the request has not ended")
 	}
 	if diff := cmp.Diff(told, a.told); diff != "" {
@@ -413,7 +414,7 @@ func TestCancelledByAPerson(t *testing.T) {
 	r.must(err)
 	select {
 	case <-a.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(suite.Stuck):
 		t.Fatal("the request has not ended")
 	}
 	if a.err != nil || a.res.Reason != executions.ReasonCancelled || !strings.Contains(a.res.Message, "ann@lab: too dear") || a.res.ExecutionID == "" {

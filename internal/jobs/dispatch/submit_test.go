@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -60,7 +61,7 @@ func (c *cluster) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.news:
-	case <-time.After(30 * time.Second):
+	case <-time.After(suite.Stuck):
 		t.Fatal("the cluster was asked nothing")
 	}
 }

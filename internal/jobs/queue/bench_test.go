@@ -4,21 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 )
-
-func processorTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // BenchmarkThroughput is b.N empty jobs, through a folder, by two workers; a run waits for them. With 10,000 of them it
 // measures a long queue: -benchtime 10000x.
@@ -27,7 +18,7 @@ func BenchmarkThroughput(b *testing.B) {
 	w := worldOn(b, openFolder(b, dir))
 	w.moves, w.aliases = true, true
 	front := w.on("front")
-	began := processorTime(b)
+	began := suite.ProcessorTime(b)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	inbox := front.Inbox(ctx, queue.DefaultQueue, run)
@@ -35,7 +26,7 @@ func BenchmarkThroughput(b *testing.B) {
 	for i := range b.N {
 		inbox.Expect(front.enqueue(b, job(i)).ID)
 	}
-	enqueued := processorTime(b)
+	enqueued := suite.ProcessorTime(b)
 	done := make(chan error, 2)
 	claims := make([]int, 2)
 	for n := range 2 {
@@ -77,7 +68,7 @@ func BenchmarkThroughput(b *testing.B) {
 		}
 	}
 	b.StopTimer()
-	used := processorTime(b) - began
+	used := suite.ProcessorTime(b) - began
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/job")
 	b.ReportMetric(float64((enqueued-began).Microseconds())/float64(b.N), "cpu-µs/enqueue")
 	cancel()

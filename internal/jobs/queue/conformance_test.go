@@ -18,6 +18,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
@@ -550,7 +551,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "status", cancel(j.ID).Status, queue.Running)
 	select {
 	case <-l.CancelRequested():
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Stuck):
 		t.Fatal("the worker is not told")
 	}
 	by, why := l.Cancellation()
@@ -853,7 +854,7 @@ func overview(t *testing.T, w *world, on func(string) *peer) {
 
 func inbox(t *testing.T, w *world, on func(string) *peer) {
 	front, worker := on("front"), on("back")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Stuck)
 	defer cancel()
 	in := front.Inbox(ctx, queue.DefaultQueue, run)
 	next := func(n int, is func(*queue.Job) bool) queue.Job {
@@ -917,7 +918,7 @@ func watch(t *testing.T, w *world, on func(string) *peer) {
 		t.Helper()
 		both := worker.want()
 		both.Queues = append(both.Queues, "other")
-		limit := time.After(30 * time.Second)
+		limit := time.After(suite.Stuck)
 		for {
 			l, err := worker.Claim(ctx, both)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"e3/internal/jobs/queue"
 	"e3/internal/testing/linear"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/refstore/mem"
 )
@@ -154,7 +155,7 @@ func (h *histories) run(workers, jobs int) {
 	for n := range jobs {
 		h.enqueue(me, front, n)
 	}
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), suite.Stuck)
 	defer cancel()
 	var all, tending sync.WaitGroup
 	tending.Go(func() {

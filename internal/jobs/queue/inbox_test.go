@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/refstore/mem"
 )
@@ -61,7 +62,7 @@ func eachFault(t *testing.T, run func(*testing.T, inboxFault) (met bool)) {
 // run tells whether there was such a call.
 func (f inboxFault) run(t *testing.T, w *world, o queue.Options, late bool) (met bool) {
 	front, worker := w.onStore("front", w.store, o), w.on("back")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Stuck)
 	defer cancel()
 	in := front.Inbox(ctx, queue.DefaultQueue, run)
 	waits := make(map[string]bool)

@@ -18,6 +18,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -297,7 +298,7 @@ func TestTakeOverThroughFaults(t *testing.T) {
 
 func (r *rig) waitFor(what string, is func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(suite.Stuck); !is(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.Fatalf("not in a minute: %s", what)
 		}

@@ -17,6 +17,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -93,7 +94,7 @@ func (r *rig) ended(j queue.Job) queue.Job {
 
 func (r *rig) until(j queue.Job, is func(*queue.Job) bool) queue.Job {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(suite.Stuck); ; {
 		now, err := r.Queue().Job(r.Context(), j.Queue, j.ID)
 		r.must(err)
 		if is(&now) {
@@ -109,7 +110,7 @@ func (r *rig) until(j queue.Job, is func(*queue.Job) bool) queue.Job {
 // file waits until a file exists.
 func (r *rig) file(path string) {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(suite.Stuck); ; <-time.After(5 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
@@ -166,7 +167,7 @@ func (w *working) end() error {
 	case err := <-w.done:
 		w.done <- err // for the cleanup
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Stuck):
 		w.Fatal("the worker has not ended")
 		return nil
 	}
