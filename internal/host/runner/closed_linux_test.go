@@ -16,6 +16,7 @@ import (
 	"e3/internal/host/process"
 	"e3/internal/host/room"
 	"e3/internal/host/runner"
+	"e3/internal/testing/suite"
 )
 
 // inRoom makes a spec run in a closed room of its own.
