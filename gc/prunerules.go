@@ -83,7 +83,7 @@ func (p *Protected) Words() (list []string) {
 		one, many string
 	}{
 		{p.Running, "that runs", "that run"},
-		{p.Run, "that the latest run of a workspace names", "that the latest run of a workspace names"},
+		{p.Run, "that the latest or the proven run of a workspace names", "that the latest or the proven run of a workspace names"},
 		{p.Start, "that would answer a start", "that would answer a start"},
 		{p.Pinned, "that is pinned", "that are pinned"},
 	} {

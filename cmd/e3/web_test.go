@@ -64,7 +64,7 @@ func web(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-s.held:
 		case <-time.After(suite.Stuck):
-			ts.Fatalf("no body has stopped within a minute")
+			ts.Fatalf("no body has stopped within %v", suite.Stuck)
 		}
 	case "asked":
 		s.mu.Lock()

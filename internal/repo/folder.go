@@ -44,10 +44,11 @@ func CreateTemporary(root string) error {
 		return err
 	}
 	defer in.Close()
-	if err := makeFolders(in, modes.Of(f.Access, root), f); err != nil {
+	m := modes.Of(f.Access, root)
+	if err := makeFolders(in, m, f); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, formatFile), text, 0o600)
+	return writeNew(in, formatFile, text, m, (*os.File).Close)
 }
 
 func makeFolders(in *beneath.Dir, m modes.Modes, f *format) error {
@@ -116,6 +117,11 @@ func asideName() string { return filepath.Join("tmp", "session-format-"+rand.Tex
 // writeSynced makes a file whose bytes are on disk before it gets its final name: a loss of power must not leave a
 // repository that cannot be opened.
 func writeSynced(in *beneath.Dir, name string, data []byte, m modes.Modes) error {
+	return writeNew(in, name, data, m, func(f *os.File) error { return errors.Join(f.Sync(), f.Close()) })
+}
+
+// writeNew makes a file, and leaves its end to end.
+func writeNew(in *beneath.Dir, name string, data []byte, m modes.Modes, end func(*os.File) error) error {
 	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
 	if err != nil {
 		return err
@@ -123,7 +129,7 @@ func writeSynced(in *beneath.Dir, name string, data []byte, m modes.Modes) error
 	if err = m.Fix(f, m.File()); err == nil {
 		_, err = f.Write(data)
 	}
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, end(f))
 }
 
 // placed are records in a folder. They refuse to write a lease once the folder is no longer where it was opened.

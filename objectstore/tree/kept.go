@@ -304,7 +304,7 @@ func (r *renewer) read(rel string, now *keptEntry) error {
 
 // A foundEntry is what there is of an entry before Renew changes anything in the folder.
 type foundEntry struct {
-	before    *keptEntry // nil if it was none of this kind
+	before    *keptEntry // nil if there was no entry of this kind
 	there     bool       // the name is taken
 	untouched bool       // the file is as before describes it
 }
